@@ -1,0 +1,133 @@
+"""An expensive environment, cut at its one expensive call.
+
+Many environments are ``outcome = execute(attempt)`` plus bookkeeping. Writing the bookkeeping once, as a pure function that the
+real environment and a world model share, leaves a world model exactly one thing to be wrong about: the outcome.
+
+Every value here is a *batch* over B rollouts (see :mod:`wmrl_gym.batch`); a single environment is B = 1.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+StateT = TypeVar("StateT")
+AttemptT = TypeVar("AttemptT")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What executing a batch of attempts returned, or what a model expects it to return.
+
+    Args:
+        status: int64, shape (B,). Index into :attr:`Factored.statuses`.
+        value: float64, shape (B,). What the attempt is worth, in the reward's units: the graded truth where it was executed,
+            its expectation where it was predicted. Hidden from the agent until it is paid as a reward.
+        shown: float64, shape (B,). The value that the agent may see (measured on validation data), NaN where there is none.
+        feedback: object, shape (B,). The text that the agent reads.
+        known: bool, shape (B,). False where infrastructure failed and nothing is known; every other field is then a placeholder.
+        cpu_s: float64, shape (B,). CPU seconds that execution cost; 0 where nothing was executed.
+        wall_s: float64, shape (B,). Wall-clock seconds that execution cost; 0 where nothing was executed.
+    """
+
+    status: NDArray[np.int64]
+    value: NDArray[np.float64]
+    shown: NDArray[np.float64]
+    feedback: NDArray[np.object_]
+    known: NDArray[np.bool_]
+    cpu_s: NDArray[np.float64]
+    wall_s: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The bookkeeping's answer to a batch of outcomes: what ``env.step`` returns, before any wrapper.
+
+    Args:
+        observation: a batch of observations, as :func:`gymnasium.vector.utils.batch_space` describes it.
+        reward: float64, shape (B,). 0 where ``reward_due`` is False.
+        terminated: bool, shape (B,).
+        truncated: bool, shape (B,).
+        reward_due: bool, shape (B,). False where the reward is 0 by construction, such as the turns before the last.
+        reward_valid: bool, shape (B,). False where infrastructure failed: the reward is a placeholder, not to be learnt from.
+        info: arrays of length B.
+    """
+
+    observation: Any
+    reward: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    reward_due: NDArray[np.bool_]
+    reward_valid: NDArray[np.bool_]
+    info: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+class Factored(ABC, Generic[StateT, AttemptT]):
+    """The parts of a factored environment.
+
+    :meth:`attempt`, :meth:`gate`, :meth:`advance` and :meth:`begin` are pure: same input, same output, no I/O. Only :meth:`execute`
+    touches the world; it is blocking and thread-safe.
+    """
+
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+    statuses: ClassVar[tuple[str, ...]]
+    """Names of the possible outcomes."""
+    status_values: ClassVar[tuple[float, ...]]
+    """The value that each status always has; NaN where it varies (a valid submission's depends on its quality)."""
+    reward_range: tuple[float, float]
+    contexts: tuple[str, ...]
+    """Names of the contexts (tasks) that ``info["context"]`` indexes."""
+
+    @abstractmethod
+    def start(self, rng: np.random.Generator, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Draw the start of one episode.
+
+        Returns:
+            One (unbatched) observation and its info. Info has at least ``context``, an int.
+        """
+
+    @abstractmethod
+    def begin(self, observation: Any, info: Mapping[str, NDArray[Any]]) -> StateT:
+        """The batch of states that a batch of start observations, and their infos, stands for."""
+
+    @abstractmethod
+    def attempt(self, state: StateT, action: Any) -> AttemptT:
+        """What a batch of actions asks to be executed."""
+
+    @abstractmethod
+    def gate(self, attempt: AttemptT) -> tuple[NDArray[np.bool_], Outcome]:
+        """The outcomes that need no execution, such as a syntax error.
+
+        Returns:
+            bool, shape (B,): where the answer is certain; and the outcomes, placeholders elsewhere.
+        """
+
+    @abstractmethod
+    def execute(self, attempt: AttemptT) -> Outcome:
+        """Execute a batch of attempts, one after the other, and grade what they left."""
+
+    @abstractmethod
+    def advance(self, state: StateT, attempt: AttemptT, outcome: Outcome) -> tuple[StateT, Step]:
+        """The bookkeeping: the next states, and what each step returns, given the outcomes."""
+
+    @abstractmethod
+    def features(self, attempt: AttemptT) -> NDArray[np.float32]:
+        """What a model may know of each attempt before it runs: float32, shape (B, F), finite."""
+
+    @abstractmethod
+    def text(self, attempt: AttemptT) -> Sequence[str]:
+        """Each attempt as text (its code), or "" where the features already say everything."""
+
+    @abstractmethod
+    def describe(self, attempt: AttemptT, outcome: Outcome) -> Outcome:
+        """Fill ``feedback`` of predicted outcomes in the form that a real execution would have it."""
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to release
+        """Release sandboxes and everything else that :meth:`execute` opened."""
