@@ -81,6 +81,8 @@ class Factored(ABC, Generic[StateT, AttemptT]):
     """Names of the possible outcomes."""
     status_values: ClassVar[tuple[float, ...]]
     """The value that each status always has; NaN where it varies (a valid submission's depends on its quality)."""
+    shows_text: ClassVar[bool] = True
+    """Whether observations hold ``Outcome.feedback``; where they do not, a model need not write it."""
     reward_range: tuple[float, float]
     contexts: tuple[str, ...]
     """Names of the contexts (tasks) that ``info["context"]`` indexes."""

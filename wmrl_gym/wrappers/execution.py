@@ -1,0 +1,288 @@
+"""Real execution behind an imagined environment: one protocol over factored environments and over plain Gymnasium ones."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from numpy.typing import NDArray
+
+from wmrl_gym import batch
+from wmrl_gym.data import Transitions
+from wmrl_gym.factored import Factored, Outcome, Step
+from wmrl_gym.world_models import Interface
+
+
+def stack(space: gym.Space[Any], items: Sequence[Any]) -> Any:
+    """The batch of unbatched ``items`` of ``space``."""
+    return concatenate(space, items, create_empty_array(space, n=len(items)))
+
+
+def unstack(space: gym.Space[Any], items: Any, n: int) -> list[Any]:
+    """The ``n`` items of a batch."""
+    if n == 0:
+        return []
+    return list(iterate(batch_space(space, n), items))
+
+
+@dataclass(frozen=True, slots=True)
+class RealStep:
+    """One really executed step of n rollouts: what it returned, what a world model can learn from it, what it cost."""
+
+    step: Step
+    transitions: Transitions
+    cpu_s: float
+    wall_s: float
+    raw_info: list[dict[str, Any]] = field(default_factory=list)
+
+
+class RealExecution(ABC):
+    """Runs steps for real, at most ``max_real`` at once.
+
+    Slots are the imagined environment's own numbers; a slot is *open* while it runs a real episode step by step.
+    """
+
+    interface: Interface
+
+    def __init__(self, max_real: int) -> None:
+        if max_real < 1:
+            raise ValueError(f"max_real must be at least 1, got {max_real}")
+        self.max_real = max_real
+        self._threads: ThreadPoolExecutor | None = None
+
+    @property
+    def threads(self) -> ThreadPoolExecutor:
+        """The threads that wait for real execution; made when first needed, so that an unused environment pickles."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self.max_real, thread_name_prefix="wmrl-real")
+        return self._threads
+
+    @abstractmethod
+    def start(self, slot: int, seed: int, options: Mapping[str, Any] | None, *, keep: bool) -> tuple[Any, dict[str, Any]]:
+        """Start an episode; with ``keep`` the slot stays open for :meth:`step`."""
+
+    @abstractmethod
+    def step(self, slots: NDArray[np.int64], actions: Any) -> RealStep:
+        """Execute one action (of the batch ``actions``) in each of the open ``slots``."""
+
+    @abstractmethod
+    def replay(self, seed: int, options: Mapping[str, Any] | None, actions: Iterable[Any]) -> list[RealStep]:
+        """Run a whole episode from its start with the given (unbatched) actions, until it ends or they do. Thread-safe."""
+
+    def submit(self, seed: int, options: Mapping[str, Any] | None, actions: Iterable[Any]) -> Future[list[RealStep]]:
+        """:meth:`replay`, in the background."""
+        return self.threads.submit(self.replay, seed, options, actions)
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop the threads and release what they used."""
+
+    def _stop_threads(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
+            self._threads = None
+
+
+class FactoredExecution(RealExecution):
+    """Real execution of a factored environment: only outcomes are executed, so any number of rollouts share one pool.
+
+    Args:
+        factored: the environment's parts.
+        max_real: outcomes executed at once.
+        owned: whether :meth:`close` closes ``factored`` too.
+    """
+
+    def __init__(self, factored: Factored[Any, Any], *, max_real: int = 1, owned: bool = True) -> None:
+        super().__init__(max_real)
+        self.factored = factored
+        self.owned = owned
+        self.interface = Interface(factored.observation_space, factored.action_space, factored.reward_range, factored)
+        self._open: dict[int, tuple[Any, Any]] = {}
+
+    def start(self, slot: int, seed: int, options: Mapping[str, Any] | None, *, keep: bool) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.factored.start(np.random.default_rng(seed), options)
+        if keep:
+            self._open[slot] = self._begin(observation, info)
+        return observation, info
+
+    def step(self, slots: NDArray[np.int64], actions: Any) -> RealStep:
+        opened = [self._open[int(slot)] for slot in slots]
+        state, observation = batch.concatenate([pair[0] for pair in opened]), batch.concatenate([pair[1] for pair in opened])
+        after, real = self._advance(state, observation, actions, self._execute_together)
+        for row, slot in enumerate(slots):
+            self._open[int(slot)] = (batch.take(after, [row]), batch.take(real.step.observation, [row]))
+        return real
+
+    def replay(self, seed: int, options: Mapping[str, Any] | None, actions: Iterable[Any]) -> list[RealStep]:
+        state, observation = self._begin(*self.factored.start(np.random.default_rng(seed), options))
+        steps: list[RealStep] = []
+        for action in actions:
+            actions_of_one = stack(self.interface.action_space, [action])
+            state, real = self._advance(state, observation, actions_of_one, self.factored.execute)
+            observation = real.step.observation
+            steps.append(real)
+            if real.step.terminated[0] or real.step.truncated[0]:
+                break
+        return steps
+
+    def close(self) -> None:
+        self._stop_threads()
+        self._open.clear()
+        if self.owned:
+            self.factored.close()
+
+    def _begin(self, observation: Any, info: Mapping[str, Any]) -> tuple[Any, Any]:
+        batched = stack(self.interface.observation_space, [observation])
+        return self.factored.begin(batched, {key: np.asarray([value]) for key, value in info.items()}), batched
+
+    def _execute_together(self, attempt: Any) -> Outcome:
+        rows = [batch.take(attempt, [row]) for row in range(batch.size(attempt))]
+        if len(rows) == 1:
+            return self.factored.execute(rows[0])
+        return batch.concatenate(list(self.threads.map(self.factored.execute, rows)))
+
+    def _advance(
+        self, state: Any, observation: Any, actions: Any, execute: Callable[[Any], Outcome]
+    ) -> tuple[Any, RealStep]:
+        started = time.perf_counter()
+        attempt = self.factored.attempt(state, actions)
+        outcome = execute(attempt)
+        after, step = self.factored.advance(state, attempt, outcome)
+        transitions = Transitions(
+            observation,
+            actions,
+            step.reward,
+            step.observation,
+            step.terminated,
+            step.truncated,
+            step.reward_valid,
+            np.asarray(step.info["context"], np.int64),
+            attempt,
+            outcome,
+        )
+        return after, RealStep(step, transitions, float(outcome.cpu_s.sum()), time.perf_counter() - started)
+
+
+class EnvExecution(RealExecution):
+    """Real execution of any Gymnasium environment, by instances made as they are needed.
+
+    Args:
+        make: makes one instance.
+        first: an instance that exists already and is used before any is made.
+        max_real: steps executed at once. Step-by-step anchors need an instance each while their episodes last; anchors in the
+            background never need more than ``max_real`` instances.
+        reward_range: (low, high) of one step's reward.
+
+    Raises:
+        TypeError: the observation space is a Tuple, which batches ambiguously.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], gym.Env[Any, Any]] | None = None,
+        *,
+        first: gym.Env[Any, Any] | None = None,
+        max_real: int = 1,
+        reward_range: tuple[float, float] = (-np.inf, np.inf),
+    ) -> None:
+        super().__init__(max_real)
+        if first is None:
+            if make is None:
+                raise ValueError("EnvExecution needs an environment or a function that makes one")
+            first = make()
+        if isinstance(first.observation_space, gym.spaces.Tuple):
+            raise TypeError(f"Tuple observation spaces are not supported, name the parts in a Dict: {first.observation_space}")
+        self._make = make
+        self._free: list[gym.Env[Any, Any]] = [first]
+        self._all: list[gym.Env[Any, Any]] = [first]
+        self._open: dict[int, tuple[gym.Env[Any, Any], Any]] = {}
+        self._lock = threading.Lock()
+        self.interface = Interface(first.observation_space, first.action_space, reward_range, None)
+
+    def start(self, slot: int, seed: int, options: Mapping[str, Any] | None, *, keep: bool) -> tuple[Any, dict[str, Any]]:
+        env = self._release(slot) or self._acquire()
+        observation, info = env.reset(seed=seed, options=None if options is None else dict(options))
+        if keep:
+            self._open[slot] = (env, observation)
+        else:
+            self._give_back(env)
+        return observation, info
+
+    def step(self, slots: NDArray[np.int64], actions: Any) -> RealStep:
+        chosen = unstack(self.interface.action_space, actions, len(slots))
+        opened = [self._open[int(slot)] for slot in slots]
+        run = self.threads.map if len(slots) > 1 else map
+        started = time.perf_counter()
+        results = list(run(_step_one, [env for env, _ in opened], chosen))
+        real = self._collect([observation for _, observation in opened], actions, results, time.perf_counter() - started)
+        for slot, (env, _), result in zip(slots, opened, results, strict=True):
+            self._open[int(slot)] = (env, result[0])
+            if result[2] or result[3]:
+                self._give_back(self._open.pop(int(slot))[0])
+        return real
+
+    def replay(self, seed: int, options: Mapping[str, Any] | None, actions: Iterable[Any]) -> list[RealStep]:
+        env = self._acquire()
+        try:
+            observation, _ = env.reset(seed=seed, options=None if options is None else dict(options))
+            steps: list[RealStep] = []
+            for action in actions:
+                started = time.perf_counter()
+                result = _step_one(env, action)
+                batched = stack(self.interface.action_space, [action])
+                steps.append(self._collect([observation], batched, [result], time.perf_counter() - started))
+                observation = result[0]
+                if result[2] or result[3]:
+                    break
+            return steps
+        finally:
+            self._give_back(env)
+
+    def close(self) -> None:
+        self._stop_threads()
+        for env in self._all:
+            env.close()
+        self._all, self._free, self._open = [], [], {}
+
+    def _acquire(self) -> gym.Env[Any, Any]:
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+            if self._make is None:
+                raise RuntimeError("the only real environment is busy with another episode, and no way to make a second was given")
+            env = self._make()
+            self._all.append(env)
+            return env
+
+    def _give_back(self, env: gym.Env[Any, Any]) -> None:
+        with self._lock:
+            self._free.append(env)
+
+    def _release(self, slot: int) -> gym.Env[Any, Any] | None:
+        opened = self._open.pop(slot, None)
+        return None if opened is None else opened[0]
+
+    def _collect(self, before: list[Any], actions: Any, results: list[Any], wall_s: float) -> RealStep:
+        observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
+        n = len(results)
+        space = self.interface.observation_space
+        reward = np.array([float(value) for value in rewards])
+        valid = np.isfinite(reward) & np.array([bool(info.get("reward_valid", True)) for info in infos])
+        context = np.array([int(info.get("context", 0)) for info in infos], dtype=np.int64)
+        after = stack(space, list(observations))
+        ended, cut = np.array(terminated, bool), np.array(truncated, bool)
+        step = Step(after, np.where(valid, reward, 0.0), ended, cut, np.ones(n, bool), valid, {"context": context})
+        transitions = Transitions(stack(space, before), actions, step.reward, after, ended, cut, valid, context)
+        return RealStep(step, transitions, wall_s, wall_s, list(infos))
+
+
+def _step_one(env: gym.Env[Any, Any], action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    return env.step(action)
