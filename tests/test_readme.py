@@ -1,8 +1,8 @@
 """Everything that the README and the documentation tell a reader to type works as written.
 
-Each ```` ```python ```` block runs as a script of its own, in an empty directory; a block under ``<!-- continues -->`` goes on where the
-block before it ended. Shell blocks are not run (they install and train) but each command's target, subcommand, option, module or
-extra must exist.
+Each ```` ```python ```` block runs as a script of its own, in an empty directory; a block under ``<!-- continues -->`` goes on
+where the block before it ended. Shell blocks are not run (they install and train) but each command's target, subcommand, option,
+module or extra must exist.
 """
 
 from __future__ import annotations
