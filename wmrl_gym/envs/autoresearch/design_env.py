@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box, MultiDiscrete
@@ -40,6 +40,8 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
 
     Arguments are those of :class:`~wmrl_gym.envs.autoresearch.logic.AutoResearch`, with three turns, and 3 s for each execution.
     """
+
+    shows_text: ClassVar[bool] = False
 
     def __init__(
         self,
