@@ -40,7 +40,7 @@ def homes(uid: int) -> Homes | None:
         if "memory" in controllers.split(","):
             memory = _usable(_below(_ROOT / "memory", path), "memory.limit_in_bytes")
             pids = next((_below(_ROOT / "pids", path) for _, names, path in lines if "pids" in names.split(",")), None)
-            return memory and Homes(1, memory, pids and _usable(pids, "pids.max"))
+            return Homes(1, memory, pids and _usable(pids, "pids.max")) if memory else None
     for _, controllers, path in lines:
         if controllers == "":
             own = _below(_ROOT, path)
@@ -77,7 +77,7 @@ def _read(path: Path) -> str:
 
 
 class WorkerGroup:
-    """The control groups of one worker, which is born in them: moving a process between groups for each run would cost milliseconds.
+    """The control groups of one worker, which is born in them: moving a process between groups costs milliseconds.
 
     What a run may use is set on top of what the idle worker uses already.
 

@@ -1,7 +1,7 @@
 """Join control groups, become an unprivileged user if we are root, and run bubblewrap.
 
-Run as a script of its own: ``python launch.py '<json>'``. An interpreter under ``/root``, say, cannot be reached by anyone else, so root
-first binds it to a neutral place, in a mount namespace that only bubblewrap will see.
+Run as a script of its own: ``python launch.py '<json>'``. An interpreter under ``/root``, say, cannot be reached by anyone else,
+so root first binds it to a neutral place, in a mount namespace that only bubblewrap will see.
 """
 
 from __future__ import annotations

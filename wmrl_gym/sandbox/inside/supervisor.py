@@ -158,7 +158,8 @@ def _run(channel: int, host: int, enclosure: Enclosure, *, program: Program, mes
     submission, problem = read_submission(os.path.join(enclosure.workspace, "submission.csv"), limit_mb=header["file_mb"])
     texts = [capture.text() for capture in watch.captures]
     report = {
-        "exit_code": None if exceeded else exit_code, "exceeded": exceeded, "wall_s": wall_s, "cpu_s": watch.cpu_s(), "peak_bytes": watch.peak_memory(),
+        "exit_code": None if exceeded else exit_code, "exceeded": exceeded,
+        "wall_s": wall_s, "cpu_s": watch.cpu_s(), "peak_bytes": watch.peak_memory(),
         "stdout": texts[0], "stderr": texts[1], "problem": problem,
     }  # fmt: skip
     send(channel, report, submission or b"")
