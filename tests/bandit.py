@@ -28,7 +28,7 @@ class BanditAttempt:
 
 
 class Bandit(Factored[BanditState, BanditAttempt]):
-    """value = 0.5 + 0.5 * quality[task, design]; designs whose first part is 3 fail (0.1); part (0, 0) is refused by the gate (0).
+    """value = 0.5 + 0.5 * quality[task, design]; a design whose first part is 3 fails (0.1); (0, 0) is refused by the gate (0).
 
     Args:
         max_turns: attempts an episode.

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+
+from wmrl_gym import batch
 
 StateT = TypeVar("StateT")
 AttemptT = TypeVar("AttemptT")
@@ -133,3 +136,22 @@ class Factored(ABC, Generic[StateT, AttemptT]):
 
     def close(self) -> None:
         """Release sandboxes and everything else that :meth:`execute` opened."""
+
+
+def resolve(factored: Factored[Any, AttemptT], attempt: AttemptT, *, pool: Executor | None = None) -> Outcome:
+    """The true outcomes of a batch of attempts: from the gate where it is certain, else by executing them.
+
+    Args:
+        factored: the environment's parts.
+        attempt: a batch of B attempts.
+        pool: executes each attempt on one of its threads; without it they run one after the other.
+    """
+    certain, outcome = factored.gate(attempt)
+    open_ = np.flatnonzero(~certain)
+    if len(open_) == 0:
+        return outcome
+    if pool is None or len(open_) == 1:
+        executed = factored.execute(batch.take(attempt, open_))
+    else:
+        executed = batch.concatenate(list(pool.map(factored.execute, [batch.take(attempt, [int(row)]) for row in open_])))
+    return batch.put(outcome, open_, executed)

@@ -123,7 +123,7 @@ def test_saved_and_loaded_it_predicts_the_same(tmp_path: Any) -> None:
 
 
 def test_loading_from_an_empty_folder_is_a_clear_error(tmp_path: Any) -> None:
-    with pytest.raises(WorldModelError, match="outcome_model.json is missing"):
+    with pytest.raises(WorldModelError, match=r"outcome_model\.json is missing"):
         OutcomeModel().load(tmp_path)
 
 

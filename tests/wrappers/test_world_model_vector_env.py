@@ -118,8 +118,7 @@ def test_an_ended_slot_resets_alone(bandit: Bandit) -> None:
 def test_the_paying_step_keeps_its_info_in_final_info_and_is_corrected_there(bandit: Bandit) -> None:
     envs = corrected(bandit, fitted(bandit), num_envs=5, preset="paper", anchors=1.0, autoreset_mode=SAME, update_every=0)
     envs.reset(seed=0)
-    for *_, terminated, _, infos, rows in steps(envs, 3):
-        pass
+    *_, (_, _, terminated, _, infos, rows) = steps(envs, 3)
     assert terminated.all()
     final = infos["final_info"]
     np.testing.assert_array_equal(final["calibrated_reward"], rows["calibrated_reward"])
@@ -198,10 +197,14 @@ def test_a_crash_behind_the_scenes_is_unknown_and_warns() -> None:
         crashing, model, num_envs=2, anchors=1.0, anchor_mode="background", autoreset_mode=SAME, update_every=0
     )
     envs.reset(seed=0)
-    with pytest.warns(UserWarning, match="counts as unknown.*the executor crashed"):
+
+    def finish_an_episode() -> None:
         for _ in range(3):
             envs.step(np.array([[2, 1], [1, 1]]))
         assert envs.engine.wait(60)
+
+    with pytest.warns(UserWarning, match=r"counts as unknown.*the executor crashed"):
+        finish_an_episode()
     assert diagnostics(envs)["anchors/unknown"] == 1
     assert envs.engine.stream.added == 1
     envs.close()

@@ -320,7 +320,7 @@ def test_a_correction_without_a_world_model_is_refused(wrapper: Any) -> None:
 
 def test_senseless_orders_are_refused_and_say_the_right_one() -> None:
     base = WorldModelWrapper(gym.make("CartPole-v1"), Drift())
-    with pytest.raises(OrderError, match="needs OnlineDebiasing below it.*order is WorldModelWrapper, OnlineDebiasing"):
+    with pytest.raises(OrderError, match=r"needs OnlineDebiasing below it.*order is WorldModelWrapper, OnlineDebiasing"):
         ResidualCorrection(base)
     debiased = OnlineDebiasing(base)
     with pytest.raises(OrderError, match="there twice"):

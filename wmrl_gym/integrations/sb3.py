@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from wmrl_gym.wrappers.cores import Residual
-from wmrl_gym.wrappers.diagnostics import diagnostics
+from wmrl_gym.wrappers.diagnostics import diagnostics, layers
 from wmrl_gym.wrappers.engine import Engine
 
 try:
@@ -30,9 +30,7 @@ try:
     from stable_baselines3.common.type_aliases import DictRolloutBufferSamples, RolloutBufferSamples
     from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 except ImportError as error:
-    raise gym.error.DependencyNotInstalled(
-        "stable-baselines3 is not installed, run `pip install 'wmrl-gym[sb3]'`"
-    ) from error
+    raise gym.error.DependencyNotInstalled("stable-baselines3 is not installed, run `pip install 'wmrl-gym[sb3]'`") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ class GymnasiumVecEnv(VecEnv):
         same_step = self.mode == AutoresetMode.SAME_STEP
         source = infos.get("final_info", {}) if same_step else infos
         plain = {key: value for key, value in source.items() if not key.startswith("_") and isinstance(value, np.ndarray)}
-        for slot in np.flatnonzero(over):
+        for slot in np.flatnonzero(over).tolist():
             row = {key: value[slot] for key, value in plain.items() if source.get(f"_{key}", over)[slot]}
             row["terminal_observation"] = infos["final_obs"][slot] if same_step else _row(observation, slot)
             row["TimeLimit.truncated"] = bool(cut[slot])
@@ -135,10 +133,7 @@ class GymnasiumVecEnv(VecEnv):
         return [_find(self.envs, method_name)(*args, **kwargs)] * len(list(self._get_indices(indices)))
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-        layer, found = self.envs, False
-        while layer is not None:
-            found = found or isinstance(layer, wrapper_class)
-            layer = getattr(layer, "env", None)
+        found = any(isinstance(layer, wrapper_class) for layer in layers(self.envs))
         return [found] * len(list(self._get_indices(indices)))
 
     def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
@@ -151,13 +146,13 @@ def to_vec_env(envs: VectorEnv[Any, Any, NDArray[Any]]) -> GymnasiumVecEnv:
 
 
 def weighted(venv: GymnasiumVecEnv, *, seed: int = 0) -> dict[str, Any]:
-    """Keyword arguments that make an on-policy algorithm use weights and leave out invalid steps: ``PPO(..., **weighted(venv))``."""
+    """Keyword arguments that make an on-policy algorithm use weights and skip invalid steps: ``PPO(..., **weighted(venv))``."""
     buffer = WeightedDictRolloutBuffer if isinstance(venv.observation_space, gym.spaces.Dict) else WeightedRolloutBuffer
     return {"rollout_buffer_class": buffer, "rollout_buffer_kwargs": {"venv": venv, "seed": seed}}
 
 
 class _Weighted:
-    """What both buffers add to SB3's. An unknown reward makes the returns of its whole episode so far unknown: all those steps go."""
+    """What both buffers add to SB3's. An unknown reward makes the returns of its episode so far unknown: those steps go too."""
 
     def __init__(self, *args: Any, venv: GymnasiumVecEnv, seed: int = 0, **kwargs: Any) -> None:
         self.venv = venv
@@ -173,7 +168,7 @@ class _Weighted:
         super().reset()  # type: ignore[misc]
 
     def add(self, *args: Any, **kwargs: Any) -> None:
-        last, pos = self.venv.last, self.pos  # type: ignore[has-type]
+        last, pos = self.venv.last, self.pos  # type: ignore[attr-defined]
         if last is None:
             raise RuntimeError("the buffer belongs to another VecEnv than the one that was stepped")
         self.weights[pos], self.valid[pos] = last.weight, last.reward_valid
@@ -210,7 +205,7 @@ class _Weighted:
     def _order(self, usable: NDArray[np.bool_]) -> NDArray[np.int64]:
         indices = np.flatnonzero(usable.swapaxes(0, 1).reshape(-1))
         if not len(indices):
-            raise RuntimeError("not one step of this rollout has a known reward: real execution or the world model is failing")
+            raise RuntimeError("not one step of this rollout has a known reward: real execution or the model is failing")
         return self.rng.permutation(indices)
 
 
@@ -284,7 +279,7 @@ class LateAnchors(BaseCallback):
     def _init_callback(self) -> None:
         buffer = getattr(self.model, "rollout_buffer", None)
         if not isinstance(buffer, _Weighted):
-            raise TypeError(f"LateAnchors rewrites a weighted rollout buffer: build the algorithm with **weighted(venv), got {buffer}")
+            raise TypeError(f"LateAnchors needs a weighted buffer: build the algorithm with **weighted(venv), got {buffer}")
         if isinstance(self.model.get_env(), VecNormalize) and self.model.get_env().norm_reward:  # type: ignore[union-attr]
             raise TypeError("LateAnchors cannot rewrite rewards that VecNormalize has scaled: use norm_reward=False")
         self.engine.collect_late()
@@ -322,16 +317,15 @@ class LateAnchors(BaseCallback):
 
 def _late_parts(envs: Any) -> tuple[Engine, Residual | None]:
     """The engine with background anchors below, and the residual correction, if any, above it."""
-    residual, layer = None, envs
-    while layer is not None:
+    residual: Residual | None = None
+    for layer in layers(envs):
         core = vars(layer).get("core")
         residual = core if isinstance(core, Residual) else residual
         engine = vars(layer).get("engine")
         if isinstance(engine, Engine):
             if engine.options.anchor_mode != "background":
-                raise TypeError(f"LateAnchors joins background anchors, these are {engine.options.anchor_mode!r}: they need no joining")
+                raise TypeError(f"LateAnchors joins background anchors; {engine.options.anchor_mode} ones need no joining")
             return engine, residual
-        layer = getattr(layer, "env", None)
     raise TypeError("LateAnchors needs an environment with a world model, this one has none")
 
 
@@ -361,11 +355,9 @@ def _row(observation: Any, slot: int) -> Any:
 
 
 def _find(envs: Any, name: str) -> Any:
-    layer = envs
-    while layer is not None:
+    for layer in layers(envs):
         if hasattr(layer, name):
             return getattr(layer, name)
-        layer = getattr(layer, "env", None)
     raise AttributeError(f"no layer of {envs} has {name!r}")
 
 

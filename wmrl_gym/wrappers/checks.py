@@ -30,7 +30,8 @@ def check_prediction(prediction: Prediction, space: gym.Space[Any], n: int) -> N
     if unusable.any():
         row = int(np.flatnonzero(unusable)[0])
         raise WorldModelError(
-            f"predicted reward of rollout {row} is {prediction.reward[row]}: an unknown reward has reward_valid=False and a finite placeholder"
+            f"predicted reward of rollout {row} is {prediction.reward[row]}: "
+            "an unknown reward has reward_valid=False and a finite placeholder"
         )
     _check_observation(prediction.observation, space, n, path="observation")
 
@@ -60,5 +61,6 @@ def _check_box(value: Any, space: gym.spaces.Box, n: int, *, path: str) -> None:
         where = tuple(int(i) for i in np.argwhere(~inside)[0])
         low, high = space.low[where[1:]], space.high[where[1:]]
         raise WorldModelError(
-            f"predicted {path} of rollout {where[0]} is outside its space: entry {list(where[1:])} is {value[where]}, expected [{low}, {high}]"
+            f"predicted {path} of rollout {where[0]} is outside its space: "
+            f"entry {list(where[1:])} is {value[where]}, expected [{low}, {high}]"
         )

@@ -91,7 +91,8 @@ class Correction(ABC):
 
 def payable(info: Info) -> NDArray[np.bool_]:
     """The steps that owe a valid reward which the model predicted: bool, shape (n,)."""
-    return info["reward_due"].astype(bool) & info["reward_valid"].astype(bool) & np.isfinite(info["wm_reward"])
+    rows: NDArray[np.bool_] = info["reward_due"].astype(bool) & info["reward_valid"].astype(bool)
+    return rows & np.isfinite(info["wm_reward"])
 
 
 class Debiasing(Correction):

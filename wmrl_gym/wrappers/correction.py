@@ -18,6 +18,9 @@ class CorrectionWrapper(gym.Wrapper[Any, Any, Any, Any]):
         OrderError: there is no world model below, or another correction that must stand above this one.
     """
 
+    core: Correction
+    """What is done to the rewards."""
+
     def __init__(self, env: gym.Env[Any, Any], core: Correction) -> None:
         super().__init__(env)
         below: list[Correction] = []

@@ -357,7 +357,7 @@ class Engine:
     def _record(self, slots: NDArray[np.int64], actions: Any, prediction: Prediction, result: EngineStep) -> None:
         """Note the actions of the background anchors, and submit those whose imagined episode has ended."""
         over = result.terminated | result.truncated
-        for row in np.flatnonzero(np.isin(slots, list(self._behind.recordings))):
+        for row in np.flatnonzero(np.isin(slots, list(self._behind.recordings))).tolist():
             recording = self._behind.recordings[int(slots[row])]
             number = NO_PAIR
             if prediction.reward_due[row] and prediction.reward_valid[row]:

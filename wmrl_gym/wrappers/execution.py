@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
-from wmrl_gym.factored import Factored, Outcome, Step
+from wmrl_gym.factored import Factored, Step, resolve
 from wmrl_gym.world_models import Interface
 
 
 def stack(space: gym.Space[Any], items: Sequence[Any]) -> Any:
     """The batch of unbatched ``items`` of ``space``."""
-    return concatenate(space, items, create_empty_array(space, n=len(items)))
+    empty: Any = create_empty_array(space, n=len(items))
+    return concatenate(space, items, empty)
 
 
 def unstack(space: gym.Space[Any], items: Any, n: int) -> list[Any]:
@@ -137,7 +138,7 @@ class FactoredExecution(RealExecution):
     def step(self, slots: NDArray[np.int64], actions: Any) -> RealStep:
         opened = [self._open[int(slot)] for slot in slots]
         state, observation = batch.concatenate([pair[0] for pair in opened]), batch.concatenate([pair[1] for pair in opened])
-        after, real = self._advance(state, observation, actions, self._execute_together)
+        after, real = self._advance(state, observation, actions, pool=self.threads if len(slots) > 1 else None)
         for row, slot in enumerate(slots):
             self._open[int(slot)] = (batch.take(after, [row]), batch.take(real.step.observation, [row]))
         return real
@@ -147,7 +148,7 @@ class FactoredExecution(RealExecution):
         steps: list[RealStep] = []
         for action in actions:
             actions_of_one = stack(self.interface.action_space, [action])
-            state, real = self._advance(state, observation, actions_of_one, self.factored.execute)
+            state, real = self._advance(state, observation, actions_of_one)
             observation = real.step.observation
             steps.append(real)
             if real.step.terminated[0] or real.step.truncated[0]:
@@ -170,18 +171,11 @@ class FactoredExecution(RealExecution):
         batched = stack(self.interface.observation_space, [observation])
         return self.factored.begin(batched, {key: np.asarray([value]) for key, value in info.items()}), batched
 
-    def _execute_together(self, attempt: Any) -> Outcome:
-        rows = [batch.take(attempt, [row]) for row in range(batch.size(attempt))]
-        if len(rows) == 1:
-            return self.factored.execute(rows[0])
-        return batch.concatenate(list(self.threads.map(self.factored.execute, rows)))
-
     def _advance(
-        self, state: Any, observation: Any, actions: Any, execute: Callable[[Any], Outcome]
+        self, state: Any, observation: Any, actions: Any, *, pool: ThreadPoolExecutor | None = None
     ) -> tuple[Any, RealStep]:
-        started = time.perf_counter()
         attempt = self.factored.attempt(state, actions)
-        outcome = execute(attempt)
+        outcome = resolve(self.factored, attempt, pool=pool)
         after, step = self.factored.advance(state, attempt, outcome)
         transitions = Transitions(
             observation,
@@ -195,7 +189,7 @@ class FactoredExecution(RealExecution):
             attempt,
             outcome,
         )
-        return after, RealStep(step, transitions, float(outcome.cpu_s.sum()), time.perf_counter() - started)
+        return after, RealStep(step, transitions, float(outcome.cpu_s.sum()), float(outcome.wall_s.sum()))
 
 
 class EnvExecution(RealExecution):

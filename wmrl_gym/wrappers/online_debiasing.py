@@ -14,7 +14,7 @@ RewardRange = tuple[float, float] | None | Literal["environment"]
 
 
 class OnlineDebiasing(CorrectionWrapper):
-    """Replaces each predicted reward by f(reward), the real reward to be expected of it (Sec. "Online Debiasing", arXiv 2608.12564).
+    """Replaces each predicted reward by f(reward), the real reward to be expected of it ("Online Debiasing", arXiv 2608.12564).
 
     f is monotone, so that the ranking which the model got right stays, and is fitted on the anchors' pairs; with none it is the
     identity. The truth in a blocking anchor's reward is left alone. ``info["calibrated_reward"]`` is f of the prediction in every

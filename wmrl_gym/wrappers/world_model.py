@@ -71,8 +71,11 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         max_in_flight: int = 64,
         seed: int | None = None,
     ) -> None:
-        if isinstance(env, gym.vector.VectorEnv):
-            raise TypeError("WorldModelWrapper wraps one environment; for many use wmrl_gym.wrappers.vector.WorldModelVectorEnv")
+        if not isinstance(env, gym.Env):
+            raise TypeError(
+                f"WorldModelWrapper wraps one environment, got {type(env).__name__}; "
+                "for many environments there is wmrl_gym.wrappers.vector.WorldModelVectorEnv"
+            )
         super().__init__(env)
         options = EngineOptions(
             num_slots=1,
@@ -148,9 +151,11 @@ def schedule_of(anchors: float | Schedule, group_size: int) -> Schedule:
     Raises:
         ValueError: a fraction outside [0, 1].
     """
-    if hasattr(anchors, "decide"):
-        return anchors
-    if not isinstance(anchors, (int, float)) or not 0.0 <= anchors <= 1.0:
+    if not isinstance(anchors, (int, float)):
+        if callable(getattr(anchors, "decide", None)):
+            return anchors
+        raise ValueError(f"anchors must be a fraction in [0, 1] or a schedule, got {anchors!r}")
+    if not 0.0 <= anchors <= 1.0:
         raise ValueError(f"anchors must be a fraction in [0, 1] or a schedule, got {anchors!r}")
     return AnchorSchedule(float(anchors), group_size=group_size)
 

@@ -53,6 +53,9 @@ class CorrectionVectorWrapper(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         OrderError: there is no world model below, or another correction that must stand above this one.
     """
 
+    core: Correction
+    """What is done to the rewards."""
+
     def __init__(self, env: VectorEnv[Any, Any, NDArray[Any]], core: Correction) -> None:
         if not isinstance(env, VectorEnv):
             raise TypeError(f"{core.name} of wrappers.vector wraps vector environments, got {type(env).__name__}")
@@ -68,9 +71,7 @@ class CorrectionVectorWrapper(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         self.core = core
         core.attach(layer.engine.stream, below, group_size=layer.engine.group_size)
 
-    def step(
-        self, actions: Any
-    ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Step, and correct the rewards."""
         observation, reward, terminated, truncated, infos = self.env.step(actions)
         over = terminated | truncated
