@@ -239,7 +239,7 @@ class WeightedDictRolloutBuffer(_Weighted, DictRolloutBuffer):
 
 
 class WorldModelCallback(BaseCallback):
-    """Logs, after every rollout, what all wrappers have to say: anchors, calibration error, weight, real executions and seconds."""
+    """Logs, after every rollout, what all wrappers have to say: anchors, calibration error, weight, executions and seconds."""
 
     def __init__(self, venv: GymnasiumVecEnv, verbose: int = 0) -> None:
         super().__init__(verbose)
