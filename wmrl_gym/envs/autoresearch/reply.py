@@ -13,7 +13,8 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`\s]*)[^`]*$")
 _PYTHON = ("python", "py", "python3", "")
 _DESCRIBE = re.compile(r"^[ \t]*(?:DESCRIBE|<describe\s*/>)[ \t]*$", re.MULTILINE)
 _WARNINGS = threading.Lock()
-SCRIPT = "solution.py"
+SCRIPT = "/workspace/solution.py"
+"""What a sandbox calls the script in a traceback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def syntax_error(code: str) -> str | None:
     """What running the code would print if it does not compile, None if it does.
 
     >>> print(syntax_error("x = = 1"))
-      File "solution.py", line 1
+      File "/workspace/solution.py", line 1
         x = = 1
             ^
     SyntaxError: invalid syntax

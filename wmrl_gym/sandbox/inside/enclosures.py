@@ -186,7 +186,7 @@ def put_file(slot: str, name: str, content: bytes) -> None:
     """Store one file of a data folder; ``name`` is relative to it. A name ending in a slash is an empty folder."""
     path = os.path.join(STORE, slot, name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    if not name.endswith("/"):
+    if not path.endswith("/"):
         with open(path, "wb") as file:
             file.write(content)
 

@@ -21,6 +21,7 @@ def prepare_as_script() -> None:
     package = __name__.rpartition(".")[0]
     for name in (package, *(f"{package}.{module}" for module in _OURS)):
         sys.modules.pop(name, None)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in (sys.stdout, sys.__stdout__):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what a killed script had printed is not lost
     random.seed()  # every fork of one parent would otherwise draw the same numbers

@@ -44,7 +44,7 @@ class Program:
     outputs: tuple[int, int]
 
 
-def start_program(*, isolated: bool) -> Program:
+def start_program(enclosure: Enclosure) -> Program:
     """Fork the process that will become the untrusted program, ahead of the request: forking is then off the request's path.
 
     Raises:
@@ -55,7 +55,7 @@ def start_program(*, isolated: bool) -> Program:
     pid = os.fork()
     if pid == 0:
         try:
-            _await_script(right, (out[1], err[1]), isolated)
+            _await_script(right, (out[1], err[1]), enclosure.isolated)
         except BaseException:
             traceback.print_exc()
         os._exit(127)
@@ -63,6 +63,7 @@ def start_program(*, isolated: bool) -> Program:
         os.close(fd)
     if os.read(left, len(_READY)) != _READY:
         raise RuntimeError("the process for the program did not start; its error is above")
+    enclosure.seal()
     return Program(pid, left, (out[0], err[0]))
 
 
@@ -106,22 +107,18 @@ def _await_script(go: int, outputs: tuple[int, int], isolated: bool) -> NoReturn
     run_as_script(os.path.join(folder, "solution.py"))
 
 
-def serve(channel: int, host: int, enclosure: Enclosure, *, announce: bool) -> None:
+def serve(channel: int, host: int, enclosure: Enclosure, program: Program) -> None:
     """Answer one run request, and any requests about data before it.
 
     Args:
         channel: the socket to the host.
         host: a pidfd of the host; when the host ends, so does this.
         enclosure: where the program lives.
-        announce: tell the host first that everything needed to isolate a program has worked.
+        program: what :func:`start_program` returned.
 
     Raises:
         EOFError: the host is gone.
     """
-    program = start_program(isolated=enclosure.isolated)
-    enclosure.seal()
-    if announce:
-        send(channel, {"op": "ready"})
     while True:
         message = _next(channel, host)
         operation = message.header["op"]

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 
 from .enclosures import Descendants
-from .supervisor import serve
+from .supervisor import serve, start_program
 
 
 def main(channel: int, host: int) -> None:
@@ -17,7 +17,7 @@ def main(channel: int, host: int) -> None:
     os.environ.setdefault("DATA_DIR", workspace)
     enclosure = Descendants(workspace)
     try:
-        serve(channel, host, enclosure, announce=False)
+        serve(channel, host, enclosure, start_program(enclosure))
     except EOFError:
         return
     finally:

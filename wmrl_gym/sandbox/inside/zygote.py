@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 import traceback
 from typing import Any
 
 from . import kernel
 from .enclosures import NestedNamespace, OwnNamespace, clone_into_namespaces
 from .protocol import send
-from .supervisor import serve
+from .supervisor import serve, start_program
 
 _OVER, _BROKEN = 3, 4
 
@@ -24,6 +25,8 @@ def main(config: dict[str, Any]) -> None:
             runs, each in namespaces of its own, or one run in those of this process; "keep", see :class:`NestedNamespace`.
     """
     kernel.set_dumpable(False)
+    # The first process of a namespace ignores every signal from within that it has no handler for, and Python has one for this.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.disable()
     for name in config["preimport"]:
         try:
@@ -34,8 +37,10 @@ def main(config: dict[str, Any]) -> None:
     gc.freeze()
     if config["nested"]:
         _serve_many(config)
-    else:
-        serve(config["channel"], config["host"], OwnNamespace(), announce=True)
+        return
+    program = start_program(enclosure := OwnNamespace())
+    send(config["channel"], {"op": "ready"})
+    serve(config["channel"], config["host"], enclosure, program)
 
 
 def _serve_many(config: dict[str, Any]) -> None:
@@ -56,14 +61,19 @@ def _serve_many(config: dict[str, Any]) -> None:
 
 def _serve_one(config: dict[str, Any], announce: bool) -> int:
     try:
-        enclosure = NestedNamespace(config["keep"])
         try:
-            serve(config["channel"], config["host"], enclosure, announce=announce)
-        except EOFError:
-            return _OVER
-    except BaseException as error:
-        traceback.print_exc()
+            enclosure = NestedNamespace(config["keep"])
+            program = start_program(enclosure)
+        except (OSError, RuntimeError) as error:
+            if announce:
+                send(config["channel"], {"op": "not nested", "why": str(error)})
+            raise
         if announce:
-            send(config["channel"], {"op": "not nested", "why": str(error)})
+            send(config["channel"], {"op": "ready"})
+        serve(config["channel"], config["host"], enclosure, program)
+    except EOFError:
+        return _OVER
+    except BaseException:
+        traceback.print_exc()
         return _BROKEN
     return 0
