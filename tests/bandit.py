@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from wmrl_gym.factored import Factored, Outcome, Step
+from wmrl_gym.factored import Factored, Outcome, Step, draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ class Bandit(Factored[BanditState, BanditAttempt]):
         self.closed = False
         self._lock = threading.Lock()
 
-    def start(self, rng: np.random.Generator, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        task = int(rng.integers(3)) if options is None or "task" not in options else int(options["task"])
-        state = BanditState(np.array([task]), np.array([0]), np.array([0.0]))
-        return self._observe(state)[0], {"context": task}
+    def start(self, seed: NDArray[np.int64], options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, NDArray[Any]]]:
+        task = draw(seed, 3) if options is None or "task" not in options else np.full(len(seed), int(options["task"]))
+        state = BanditState(task, np.zeros_like(task), np.zeros(len(task)))
+        return self._observe(state), {"context": task}
 
     def begin(self, observation: Any, info: Mapping[str, NDArray[Any]]) -> BanditState:
         turn = np.rint(observation[:, 3] * self.max_turns).astype(np.int64)

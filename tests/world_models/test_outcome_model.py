@@ -70,7 +70,7 @@ def test_any_batch_size_predicts_each_rollout_alike(size: int) -> None:
     bandit = Bandit()
     model = fitted(bandit)
     rng = np.random.default_rng(0)
-    observation = np.repeat(bandit.start(np.random.default_rng(1))[0][None], size, axis=0)
+    observation = bandit.start(np.full(size, 1))[0]
     info = {"context": np.full(size, int(observation[0, :3].argmax()))}
     actions = rng.integers(0, 4, (size, 2))
     _, whole = model.step(model.begin(observation, info, rng), actions, rng)
@@ -85,7 +85,7 @@ def test_step_is_pure() -> None:
     bandit = Bandit()
     model = fitted(bandit)
     rng = np.random.default_rng
-    observation = bandit.start(rng(1))[0][None]
+    observation, _ = bandit.start(np.array([1]))
     info = {"context": np.array([int(observation[0, :3].argmax())])}
     state = model.begin(observation, info, rng(0))
     action = np.array([[1, 2]])

@@ -123,10 +123,10 @@ class Evaluator:
         return [Grade(names[t], float(r), max(0.0, 2.0 * float(r) - 1.0)) for t, r in zip(task, reward, strict=True)]
 
     def _begin(self, task: NDArray[np.int64]) -> tuple[Any, Any]:
-        rng = np.random.default_rng(0)
-        first = [self.designs.start(rng, {"task": name})[0] for name in self.designs.contexts]
-        observation = np.stack([first[context] for context in task])
-        return observation, self.designs.begin(observation, {"context": task})
+        start, none = self.designs.start, np.zeros(1, np.int64)
+        starts = [dict(zip(("observation", "info"), start(none, {"task": name}), strict=True)) for name in self.designs.contexts]
+        chosen = batch.take(batch.concatenate(starts), task)
+        return chosen["observation"], self.designs.begin(chosen["observation"], chosen["info"])
 
     def _policy(self, weights: dict[str, torch.Tensor]) -> ActorCriticPolicy:
         policy = ActorCriticPolicy(

@@ -19,7 +19,7 @@ from wmrl_gym.data import TransitionBuffer
 from wmrl_gym.world_models import Prediction, WorldModel
 from wmrl_gym.wrappers.background import NO_PAIR, BackgroundAnchors, Recording
 from wmrl_gym.wrappers.checks import check_prediction
-from wmrl_gym.wrappers.execution import RealExecution, RealStep, stack, unstack
+from wmrl_gym.wrappers.execution import RealExecution, RealStep, unstack
 from wmrl_gym.wrappers.options import Cost, EngineOptions
 
 
@@ -91,12 +91,11 @@ class Engine:
     ) -> tuple[Any, dict[str, NDArray[Any]]]:
         """Start the next episodes, one in each of ``slots``."""
         self.poll()
-        starts = [self._start(int(slot), seed, options) for slot, seed in zip(slots, seeds, strict=True)]
-        observation = stack(self.real.interface.observation_space, [start[0] for start in starts])
-        infos = [start[1] for start in starts]
-        info = {key: np.asarray([each[key] for each in infos]) for key in infos[0] if _is_number(infos[0][key])}
-        info["context"] = np.asarray([int(each.get("context", 0)) for each in infos], dtype=np.int64)
+        start_seeds = self._decide(slots, seeds)
+        observation, info = self.real.start(slots, start_seeds, options=options, keep=self._opened[slots])
         self._context[slots] = info["context"]
+        for row in np.flatnonzero(self._anchor[slots] & ~self._opened[slots]):
+            self._behind.record(int(slots[row]), self._recording(int(slots[row]), int(start_seeds[row]), options))
         started = time.perf_counter()
         state = self.model.begin(observation, info, self.rng)
         self.cost.predict_s += time.perf_counter() - started
@@ -229,24 +228,33 @@ class Engine:
         self._behind.cancel()
         self.real.close()
 
-    def _start(self, slot: int, seed: int | None, options: Mapping[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        episode = self._next_episode
-        self._next_episode += 1
-        decision = self.schedule.decide(episode) if self.model.fitted else AnchorDecision(True, 1.0)
-        group = episode // self.group_size
-        if seed is None:
-            # The first group starts as the environment itself would from this seed.
-            seed = self.seed if group == 0 else _mix(self.seed, 1, group)
-        start_seed = int(seed)
-        blocking = decision.anchor and (self.options.anchor_mode == "blocking" or not self.model.fitted)
-        observation, info = self.real.start(slot, start_seed, options, keep=blocking)
-        self._episode[slot], self._group[slot], self._steps[slot] = episode, group, 0
-        self._anchor[slot], self._propensity[slot], self._opened[slot] = decision.anchor, decision.propensity, blocking
-        self._behind.drop(slot)
-        if decision.anchor and not blocking:
-            context = int(info.get("context", 0))
-            self._behind.record(slot, Recording(episode, group, context, decision.propensity, start_seed, options))
-        return observation, info
+    def _decide(self, slots: NDArray[np.int64], seeds: list[int | None]) -> NDArray[np.int64]:
+        """Number the next episodes, decide which are anchors, and give the seeds of their starts."""
+        episodes = np.arange(self._next_episode, self._next_episode + len(slots))
+        self._next_episode += len(slots)
+        fitted = self.model.fitted
+        decisions = [self.schedule.decide(episode) for episode in episodes.tolist()] if fitted else []
+        groups = episodes // self.group_size
+        self._episode[slots], self._group[slots], self._steps[slots] = episodes, groups, 0
+        # A model that knows nothing is no use: its episodes are real, whatever the schedule says.
+        self._anchor[slots] = [decision.anchor for decision in decisions] if fitted else True
+        self._propensity[slots] = [decision.propensity for decision in decisions] if fitted else 1.0
+        self._opened[slots] = self._anchor[slots] & (self.options.anchor_mode == "blocking" or not fitted)
+        for slot in [slot for slot in self._behind.recordings if slot in slots]:
+            self._behind.drop(slot)
+        # The first group starts as the environment itself would from this seed.
+        drawn = [self.seed if group == 0 else _mix(self.seed, 1, group) for group in groups.tolist()]
+        return np.array([own if seed is None else seed for own, seed in zip(drawn, seeds, strict=True)], np.int64)
+
+    def _recording(self, slot: int, seed: int, options: Mapping[str, Any] | None) -> Recording:
+        return Recording(
+            episode=int(self._episode[slot]),
+            group=int(self._group[slot]),
+            context=int(self._context[slot]),
+            propensity=float(self._propensity[slot]),
+            seed=seed,
+            options=options,
+        )
 
     @property
     def group_size(self) -> int:
@@ -391,10 +399,6 @@ class Engine:
 
 _COUNTERS = ("_next_episode", "_pair_count", "_learnt", "unknown")
 _SLOT_ARRAYS = ("_episode", "_group", "_steps", "_context", "_anchor", "_opened", "_propensity")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, np.number, np.bool_))
 
 
 def _mix(seed: int, stream: int, number: int) -> int:

@@ -10,9 +10,10 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeS
 
 from wmrl_gym.corrections import AnchorSchedule
 from wmrl_gym.factored import Factored
+from wmrl_gym.slots import stack_samples
 from wmrl_gym.world_models import PairKind, WorldModel
 from wmrl_gym.wrappers.engine import Engine, Schedule
-from wmrl_gym.wrappers.execution import EnvExecution, FactoredExecution, RealExecution, stack, unstack
+from wmrl_gym.wrappers.execution import EnvExecution, FactoredExecution, RealExecution, unstack
 from wmrl_gym.wrappers.options import AnchorMode, EngineOptions
 
 _TRANSPARENT = (OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit)
@@ -109,7 +110,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         """
         if self._over:
             raise gym.error.ResetNeeded("the episode is over, or none has begun: call reset() before step()")
-        result = self.engine.step(_ONLY, stack(self.action_space, [action]))
+        result = self.engine.step(_ONLY, stack_samples(self.action_space, [action]))
         terminated, truncated = bool(result.terminated[0]), bool(result.truncated[0])
         self._over = terminated or truncated
         return self._single(result.observation), float(result.reward[0]), terminated, truncated, _scalars(result.info)

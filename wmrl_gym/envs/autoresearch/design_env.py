@@ -131,9 +131,9 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
         pairs = zip(attempt.task.tolist(), attempt.design, strict=True)
         return [(context, render_design(self.tasks[context], design)) for context, design in pairs]
 
-    def _first_observation(self, context: int) -> NDArray[np.float32]:
-        first = np.zeros(self.observation_space.shape or (), dtype=np.float32)
-        first[: self._meta.shape[1]] = self._meta[context]
+    def _first_observations(self, context: NDArray[np.int64]) -> NDArray[np.float32]:
+        first = np.zeros((len(context), *(self.observation_space.shape or ())), dtype=np.float32)
+        first[:, : self._meta.shape[1]] = self._meta[context]
         return first
 
     def _observation(self, state: Progress, attempt: DesignAttempt, outcome: Outcome) -> NDArray[np.float32]:
