@@ -131,5 +131,5 @@ class Factored(ABC, Generic[StateT, AttemptT]):
     def describe(self, attempt: AttemptT, outcome: Outcome) -> Outcome:
         """Fill ``feedback`` of predicted outcomes in the form that a real execution would have it."""
 
-    def close(self) -> None:  # noqa: B027 - most have nothing to release
+    def close(self) -> None:
         """Release sandboxes and everything else that :meth:`execute` opened."""

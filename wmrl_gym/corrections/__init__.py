@@ -1,1 +1,39 @@
+"""The mathematics of learning from predicted rewards that a few real executions keep honest; numpy and scipy only."""
 
+from wmrl_gym.corrections.advantages import Advantages, anchored_rloo, dr_grpo, grpo, residual_advantages, rloo
+from wmrl_gym.corrections.anchors import AnchorDecision, AnchorSchedule
+from wmrl_gym.corrections.calibration import BinnedIsotonic, Calibrator
+from wmrl_gym.corrections.denoising import AnchorWeight, Fusion, fuse_samples, fuse_variances, shrink
+from wmrl_gym.corrections.gradient import GradientFusion, mean_variance
+from wmrl_gym.corrections.kappa import AdaptiveKappa
+from wmrl_gym.corrections.online import OnlineCalibration
+from wmrl_gym.corrections.pairs import PairWindow
+from wmrl_gym.corrections.residual import ResidualVariance, graded_anchors, residual_reward
+from wmrl_gym.corrections.smooth import SmoothMonotone
+
+__all__ = [
+    "AdaptiveKappa",
+    "Advantages",
+    "AnchorDecision",
+    "AnchorSchedule",
+    "AnchorWeight",
+    "BinnedIsotonic",
+    "Calibrator",
+    "Fusion",
+    "GradientFusion",
+    "OnlineCalibration",
+    "PairWindow",
+    "ResidualVariance",
+    "SmoothMonotone",
+    "anchored_rloo",
+    "dr_grpo",
+    "fuse_samples",
+    "fuse_variances",
+    "graded_anchors",
+    "grpo",
+    "mean_variance",
+    "residual_advantages",
+    "residual_reward",
+    "rloo",
+    "shrink",
+]

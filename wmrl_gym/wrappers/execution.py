@@ -82,6 +82,18 @@ class RealExecution(ABC):
         return self.threads.submit(self.replay, seed, options, actions)
 
     @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """The open real episodes.
+
+        Raises:
+            RuntimeError: one is open that cannot be saved.
+        """
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+
+    @abstractmethod
     def close(self) -> None:
         """Stop the threads and release what they used."""
 
@@ -132,6 +144,12 @@ class FactoredExecution(RealExecution):
             if real.step.terminated[0] or real.step.truncated[0]:
                 break
         return steps
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"open": dict(self._open)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._open = dict(state["open"])
 
     def close(self) -> None:
         self._stop_threads()
@@ -245,6 +263,18 @@ class EnvExecution(RealExecution):
             return steps
         finally:
             self._give_back(env)
+
+    def state_dict(self) -> dict[str, Any]:
+        if self._open:
+            raise RuntimeError(
+                f"slots {sorted(self._open)} are in the middle of real episodes, whose environments cannot be saved: "
+                "save when those episodes have ended"
+            )
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for slot in list(self._open):
+            self._give_back(self._open.pop(slot)[0])
 
     def close(self) -> None:
         self._stop_threads()
