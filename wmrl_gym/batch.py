@@ -1,7 +1,7 @@
 """Batches: values whose every leaf has B rollouts along its first axis.
 
-A batch is an array or tensor, a tuple or list of B things, ``None``, or a dict or dataclass of batches. The states of world models
-and the attempts and outcomes of factored environments are batches, so that a rollout can be picked out, branched and put back.
+A batch is an array or tensor, a tuple or list of B things, ``None``, or a dict or dataclass of batches. The states of world
+models and the attempts and outcomes of factored environments are batches, so that a rollout can be picked out, branched and put back.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class Step:
 class Factored(ABC, Generic[StateT, AttemptT]):
     """The parts of a factored environment.
 
-    :meth:`attempt`, :meth:`gate`, :meth:`advance` and :meth:`begin` are pure: same input, same output, no I/O. Only :meth:`execute`
-    touches the world; it is blocking and thread-safe.
+    :meth:`attempt`, :meth:`gate`, :meth:`advance` and :meth:`begin` are pure: same input, same output, no I/O. Only
+    :meth:`execute` touches the world; it is blocking and thread-safe.
     """
 
     observation_space: gym.Space[Any]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import CallbackList
 from stable_baselines3.common.vec_env import VecNormalize
 
 from tests.bandit import Bandit
@@ -20,7 +21,7 @@ SAME, NEXT = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP
 
 
 def ppo(venv: Any, **options: Any) -> PPO:
-    settings: dict[str, Any] = {"n_steps": 6, "batch_size": 32, "n_epochs": 2, "seed": 0, "device": "cpu"}
+    settings: dict[str, Any] = {"n_steps": 6, "batch_size": 24, "n_epochs": 2, "seed": 0, "device": "cpu"}
     return PPO("MlpPolicy", venv, **(settings | options | sb3.weighted(venv)))
 
 
@@ -85,7 +86,9 @@ def test_weights_multiply_advantages_and_leave_returns_alone() -> None:
     model.learn(48)
     buffer: Any = model.rollout_buffer
     buffer.reset()
-    model.collect_rollouts(model.env, _NoCallback(), buffer, 6)
+    callback = CallbackList([])
+    callback.init_callback(model)
+    model.collect_rollouts(model.env, callback, buffer, 6)
     plain_returns = buffer.returns.copy()
     unweighted = buffer.advantages.copy()
     buffer.weights[:] = 3.0
@@ -93,13 +96,6 @@ def test_weights_multiply_advantages_and_leave_returns_alone() -> None:
     np.testing.assert_allclose(buffer.advantages, 3.0 * unweighted, rtol=1e-5)
     np.testing.assert_array_equal(buffer.returns, plain_returns)
     venv.close()
-
-
-def _NoCallback() -> Any:  # noqa: N802 - stands for a class of SB3's
-    from stable_baselines3.common.callbacks import CallbackList
-
-    callback = CallbackList([])
-    return callback
 
 
 def test_steps_of_unknown_reward_and_those_before_them_are_left_out() -> None:
@@ -255,4 +251,5 @@ def test_the_callback_logs_anchors_calibration_and_real_seconds(tmp_path: Any) -
     for name in ("cost/executions", "cost/real_wall_s", "anchors/pairs", "debias/rmse", "denoise/weight"):
         assert name in names
     assert list(tmp_path.glob("events.out.tfevents*"))
+    model.logger.close()
     venv.close()

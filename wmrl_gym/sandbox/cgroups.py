@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def homes(uid: int) -> Homes | None:
         if "memory" in controllers.split(","):
             memory = _usable(_below(_ROOT / "memory", path), "memory.limit_in_bytes")
             pids = next((_below(_ROOT / "pids", path) for _, names, path in lines if "pids" in names.split(",")), None)
-            return memory and Homes(1, memory, pids and _usable(pids, "pids.max"))
+            return Homes(1, memory, pids and _usable(pids, "pids.max")) if memory else None
     for _, controllers, path in lines:
         if controllers == "":
             own = _below(_ROOT, path)
@@ -76,65 +76,88 @@ def _read(path: Path) -> str:
         return ""
 
 
-@dataclass(slots=True)
-class RunGroup:
-    """The control groups of one run; empty until a process is written to each of :attr:`fds`.
+class WorkerGroup:
+    """The control groups of one worker, which is born in them: moving a process between groups costs milliseconds.
+
+    What a run may use is set on top of what the idle worker uses already.
 
     Args:
         version: 1 or 2.
         folders: the groups' folders, the one with the memory limit first.
-        fds: their ``cgroup.procs``, open for writing. They are opened here because the kernel asks who opened them, not who writes.
     """
 
-    version: int
-    folders: list[Path]
-    fds: list[int] = field(default_factory=list)
+    def __init__(self, version: int, folders: list[Path]) -> None:
+        self._version = version
+        self._folders = folders
+        self._memory = folders[0]
+        self._base_bytes = self._kills_before = 0
 
     @classmethod
-    def create(cls, limits: Limits) -> RunGroup | None:
-        """Groups that hold a run to ``limits``, or None where none can be made."""
+    def create(cls) -> WorkerGroup | None:
+        """New groups, or None where none can be made."""
         home = homes(os.geteuid())
         if home is None:
             return None
         name = f"wmrl-{os.getpid()}-{next(_serial)}"
-        group = cls(home.version, [])
+        made: list[Path] = []
+        group = cls(home.version, [home.memory / name])
         try:
             for folder in dict.fromkeys(folder for folder in (home.memory, home.pids) if folder is not None):
                 (folder / name).mkdir()
-                group.folders.append(folder / name)
-            group._limit(limits)
-            group.fds += [os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for folder in group.folders]
+                made.append(folder / name)
         except OSError:
-            group.close()
+            for folder in made:
+                folder.rmdir()
             return None
+        group._folders = made
+        group._forbid_swap()
         return group
 
-    def _limit(self, limits: Limits) -> None:
-        size = str(limits.memory_mb << 20)
-        names = ("memory.max", "memory.swap.max") if self.version == 2 else ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
-        (self.folders[0] / names[0]).write_text(size)
-        swap = self.folders[0] / names[1]
-        if swap.exists():
-            swap.write_text("0" if self.version == 2 else size)
-        if (self.folders[-1] / "pids.max").exists():
-            (self.folders[-1] / "pids.max").write_text(str(limits.processes))
+    @property
+    def members(self) -> list[str]:
+        """The files to which a process writes 0 to join."""
+        return [str(folder / "cgroup.procs") for folder in self._folders]
 
-    def oom_kills(self) -> int:
-        """How many of the run's processes the kernel has killed for want of memory."""
-        name = "memory.events" if self.version == 2 else "memory.oom_control"
-        found = re.search(r"^oom_kill (\d+)", _read(self.folders[0] / name), re.MULTILINE)
+    def _forbid_swap(self) -> None:
+        name = "memory.swap.max" if self._version == 2 else "memory.swappiness"
+        with suppress(OSError):  # not there on a kernel without swap
+            (self._memory / name).write_text("0")
+
+    def begin(self, limits: Limits) -> None:
+        """Hold what starts from now on to ``limits``."""
+        self._kills_before = self._oom_kills()
+        self._base_bytes = self._unreclaimable()
+        size = self._base_bytes + (limits.memory_mb << 20)
+        (self._memory / ("memory.max" if self._version == 2 else "memory.limit_in_bytes")).write_text(str(size))
+        with suppress(OSError):  # a peak that cannot be reset is an old kernel's; see peak_bytes
+            (self._memory / ("memory.peak" if self._version == 2 else "memory.max_usage_in_bytes")).write_text("0")
+        pids = self._folders[-1] / "pids.max"
+        if pids.exists():
+            alive = int(_read(pids.with_name("pids.current")))
+            pids.write_text(str(alive - 1 + limits.processes))  # the process that will be the program is alive already
+
+    def _unreclaimable(self) -> int:
+        names = ("anon", "shmem", "kernel") if self._version == 2 else ("total_rss", "total_shmem")
+        values = dict(line.split() for line in _read(self._memory / "memory.stat").splitlines())
+        return sum(int(values.get(name, 0)) for name in names)
+
+    def _oom_kills(self) -> int:
+        name = "memory.events" if self._version == 2 else "memory.oom_control"
+        found = re.search(r"^oom_kill (\d+)", _read(self._memory / name), re.MULTILINE)
         return int(found[1]) if found else 0
 
-    def peak_bytes(self) -> int:
-        """The most memory that the run has used."""
-        name = "memory.peak" if self.version == 2 else "memory.max_usage_in_bytes"
-        return int(_read(self.folders[0] / name).strip() or 0)
+    def ran_out(self) -> bool:
+        """Whether the kernel has killed a process for want of memory since :meth:`begin`."""
+        return self._oom_kills() > self._kills_before
+
+    def peak_bytes(self) -> int | None:
+        """The most memory used since :meth:`begin`, above what was used then; None where the kernel does not tell."""
+        if self._version == 2:
+            return None  # its peak is reset per open file only, and not before Linux 6.12
+        return max(int(_read(self._memory / "memory.max_usage_in_bytes") or 0) - self._base_bytes, 0)
 
     def close(self) -> None:
         """Remove the groups. Every process in them must have ended."""
-        while self.fds:
-            os.close(self.fds.pop())
-        for folder in self.folders:
-            with suppress(FileNotFoundError):
+        for folder in self._folders:
+            with suppress(OSError):
                 folder.rmdir()
-        self.folders.clear()

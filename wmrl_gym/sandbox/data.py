@@ -14,8 +14,8 @@ class DataFolder:
 
     Args:
         path: the folder.
-        entries: for each file its name relative to the folder, its real path, size in bytes, time of change in ns, and inode; an empty
-            folder is named with a slash at its end.
+        entries: for each file its name relative to the folder, its real path, size in bytes, time of change in ns, and inode; an
+            empty folder is named with a slash at its end.
     """
 
     path: Path
@@ -26,8 +26,8 @@ class DataFolder:
         """Look at the folder ``path``.
 
         Raises:
-            ValueError: there is no such folder, or a symbolic link in it leads out of it: what lies beside a data folder, such as a
-                task's answers, must never get into a sandbox.
+            ValueError: there is no such folder, or a symbolic link in it leads out of it: what lies beside a data folder, such as
+                a task's answers, must never get into a sandbox.
         """
         path = Path(path).resolve()
         if not path.is_dir():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 
 from .base import Sandbox
 from .local import LocalSandbox
 from .rlimits import RlimitSandbox
 
-_KNOWN = {"local": LocalSandbox, "unsafe-rlimits": RlimitSandbox}
+_KNOWN: dict[str, Callable[..., Sandbox]] = {"local": LocalSandbox, "unsafe-rlimits": RlimitSandbox}
 
 
 def make_sandbox(sandbox: str | Sandbox = "local", *, workers: int = 1) -> Sandbox:

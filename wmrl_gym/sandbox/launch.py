@@ -1,7 +1,7 @@
-"""Become an unprivileged user, keeping sight of folders that this user could not reach, and run bubblewrap.
+"""Join control groups, become an unprivileged user if we are root, and run bubblewrap.
 
-Run as a script of its own, by root: ``python launch.py '<json>'``. An interpreter under ``/root``, say, cannot be reached by anyone
-else, so root first binds it to a neutral place, in a mount namespace that only bubblewrap will see.
+Run as a script of its own: ``python launch.py '<json>'``. An interpreter under ``/root``, say, cannot be reached by anyone else,
+so root first binds it to a neutral place, in a mount namespace that only bubblewrap will see.
 """
 
 from __future__ import annotations
@@ -18,17 +18,30 @@ _CLONE_NEWNS, _MS_NOSUID_NODEV, _MS_BIND_REC, _MS_PRIVATE_REC = 0x20000, 2 | 4, 
 
 
 def main(config: dict[str, Any]) -> None:
-    """Stage, drop and execute.
+    """Prepare and execute.
 
     Args:
-        config: "binds", paths to stage as ``STAGE/<index>``; "copies", folders to copy to ``STAGE/copy<index>``, readable by all;
-            "uid", the user and group to become; "argv", the command.
+        config: "groups", files of control groups to join; "argv", the command; "uid", the user and group to become, None to stay;
+            and for another user "binds", paths to stage as ``STAGE/<index>``, and "copies", folders to copy to
+            ``STAGE/copy<index>``, readable by all.
     """
+    for path in config["groups"]:
+        with open(path, "w") as file:
+            file.write("0")
+    if config["uid"] is not None:
+        _stage(config["binds"], config["copies"])
+        os.setgroups([])
+        os.setresgid(config["uid"], config["uid"], config["uid"])
+        os.setresuid(config["uid"], config["uid"], config["uid"])
+    os.execv(config["argv"][0], config["argv"])
+
+
+def _stage(paths: list[str], folders: list[str]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     _check(libc.unshare(_CLONE_NEWNS), "unshare")
     _mount(libc, "none", "/", "", _MS_PRIVATE_REC)
-    binds = [(os.open(path, os.O_PATH | os.O_CLOEXEC), os.path.isdir(path)) for path in config["binds"]]
-    copies = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in config["copies"]]
+    binds = [(os.open(path, os.O_PATH | os.O_CLOEXEC), os.path.isdir(path)) for path in paths]
+    copies = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in folders]
     _mount(libc, "tmpfs", STAGE, "tmpfs", _MS_NOSUID_NODEV)
     os.chmod(STAGE, 0o755)
     for index, (fd, is_folder) in enumerate(binds):
@@ -40,10 +53,6 @@ def main(config: dict[str, Any]) -> None:
         _mount(libc, f"/proc/self/fd/{fd}", target, "", _MS_BIND_REC)
     for index, fd in enumerate(copies):
         _copy(f"/proc/self/fd/{fd}", f"{STAGE}/copy{index}")
-    os.setgroups([])
-    os.setresgid(config["uid"], config["uid"], config["uid"])
-    os.setresuid(config["uid"], config["uid"], config["uid"])
-    os.execv(config["argv"][0], config["argv"])
 
 
 def _copy(source: str, target: str) -> None:

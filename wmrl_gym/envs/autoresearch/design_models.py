@@ -1,8 +1,8 @@
 """The model families of the design environment: which scikit-learn expression each choice is rendered to.
 
 Every choice is rendered as it stands. Some fail when they run, as they would in anyone's hands: a multinomial naive Bayes with
-negative inputs, a linear model with missing values, a model without probabilities where probabilities are asked for, a forest that
-is too large for the time limit.
+negative inputs, a linear model with missing values, a model without probabilities where probabilities are asked for, a forest
+that is too large for the time limit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The text that comes back from an attempt: what a sandbox prints, bounded, and the score on validation data, never the test score."""
+"""The text that comes back from an attempt: what a sandbox prints, bounded, and the score on validation data, never the test
+score."""
 
 from __future__ import annotations
 

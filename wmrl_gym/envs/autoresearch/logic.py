@@ -74,8 +74,9 @@ class AutoResearch(Factored[Progress, AttemptT]):
 
     def default_limits(self, task: Task) -> Limits:
         """The bounds of one execution that the task asks for."""
-        kinds = {field.name: type(field.default) for field in fields(Limits)}
-        return replace(Limits(), **{name: kinds[name](value) for name, value in task.spec.limits.items()})
+        whole = {field.name for field in fields(Limits) if isinstance(field.default, int)}
+        asked = {name: int(value) if name in whole else float(value) for name, value in task.spec.limits.items()}
+        return replace(Limits(), **asked)  # type: ignore[arg-type]
 
     def start(self, rng: np.random.Generator, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Draw a task, or take ``options["task"]``, and give the first observation.

@@ -28,8 +28,8 @@ class Rules:
 
     Args:
         max_turns: the number of attempts after which the task is over: its own end, so ``terminated``.
-        reward: "final" pays the best attempt once, at the episode's end; "improvement" pays at each turn what it adds to the best so
-            far. Both have the same return.
+        reward: "final" pays the best attempt once, at the episode's end; "improvement" pays at each turn what it adds to the
+            best so far. Both have the same return.
         terminate_on: end the episode as soon as the value that the agent may see reaches this; None never does.
 
     Raises:

@@ -1,10 +1,11 @@
-"""Where an untrusted program lives: what its supervisor can see of it, how it prepares the place and how it ends everything there."""
+"""Where an untrusted program lives: how its supervisor prepares the place, sees who is there, and ends everything."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
+from contextlib import suppress
 from typing import Any, Protocol
 
 from . import kernel
@@ -19,6 +20,10 @@ class Enclosure(Protocol):
 
     workspace: str
     isolated: bool
+
+    def seal(self) -> None:
+        """Take away what the program needed only until it had started."""
+        ...
 
     def prepare(self, header: dict[str, Any]) -> None:
         """Make the place fit one request: its size and its data."""
@@ -38,6 +43,9 @@ class OwnNamespace:
 
     workspace = WORKSPACE
     isolated = True
+
+    def seal(self) -> None:
+        """Nothing: there is no privilege left to do anything with."""
 
     def prepare(self, header: dict[str, Any]) -> None:
         """Nothing: bubblewrap has mounted what this one run needs."""
@@ -60,7 +68,7 @@ class NestedNamespace(OwnNamespace):
     """A fresh user, PID, mount and IPC namespace inside bubblewrap's, made by :func:`clone_into_namespaces`.
 
     Args:
-        keep: folders under ``/tmp`` that must stay visible although the run gets a ``/tmp`` of its own: an interpreter may live there.
+        keep: folders under ``/tmp`` that must stay visible although the run gets a ``/tmp`` of its own, such as an interpreter's.
     """
 
     def __init__(self, keep: list[str]) -> None:
@@ -75,6 +83,10 @@ class NestedNamespace(OwnNamespace):
             os.makedirs(path, exist_ok=True)
             kernel.mount(f"/proc/self/fd/{fd}", path, flags=kernel.MS_BIND | kernel.MS_REC)
             os.close(fd)
+
+    def seal(self) -> None:
+        """Make /proc read-only, so that the program cannot undo that it is the first to be killed when memory runs out."""
+        kernel.mount("none", "/proc", flags=kernel.MS_BIND | kernel.MS_REMOUNT | kernel.MS_RDONLY | _PLAIN | kernel.MS_NOEXEC)
 
     def prepare(self, header: dict[str, Any]) -> None:
         """Size the writable file system, show this run's data and hide all other runs'."""
@@ -96,6 +108,9 @@ class Descendants:
         kernel.set_child_subreaper()
         self.workspace = workspace
 
+    def seal(self) -> None:
+        """Nothing: it is not isolated."""
+
     def prepare(self, header: dict[str, Any]) -> None:
         """Nothing: the host has made the folder."""
 
@@ -114,11 +129,13 @@ class Descendants:
         while True:
             alive = [pid for pid in self.members() if _is_alive(pid)]
             for pid in alive:
-                os.kill(pid, signal.SIGKILL)  # a descendant stays until it is waited for, so its number is still its own
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             if not alive:
                 return
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+            with suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    continue
 
 
 def _children(pid: int) -> list[int]:

@@ -16,24 +16,30 @@ from types import ModuleType
 from typing import NoReturn
 
 
+def prepare_as_script() -> None:
+    """Do ahead of time what does not depend on the script."""
+    package = __name__.rpartition(".")[0]
+    for name in (package, *(f"{package}.{module}" for module in _OURS)):
+        sys.modules.pop(name, None)
+    for stream in (sys.stdout, sys.__stdout__):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what a killed script had printed is not lost
+    random.seed()  # every fork of one parent would otherwise draw the same numbers
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+_OURS = (
+    "capture", "enclosures", "kernel", "program", "protocol", "seccomp", "submission", "supervisor", "unisolated", "usage",
+    "zygote",
+)  # fmt: skip
+
+
 def run_as_script(path: str) -> NoReturn:
     """Run the file at ``path`` as the interpreter would run its script, then end the process as the interpreter would.
 
     Standard input, output and error must already be what the script is to see.
     """
-    module = _fresh_main(path)
-    status = _execute(path, module)
-    status = _wind_down(module, status)
-    if status < 0:  # ended by an interrupt: the parent must see the signal, as it does with the real interpreter
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-    os._exit(status & 0xFF)
-
-
-def _fresh_main(path: str) -> ModuleType:
-    package = __name__.rpartition(".")[0]
-    for name in [name for name in sys.modules if name == package or name.startswith(package + ".")]:
-        del sys.modules[name]
     module = ModuleType("__main__")
     module.__dict__.update(
         __file__=path, __builtins__=sys.modules["builtins"], __cached__=None, __annotations__={},
@@ -43,19 +49,12 @@ def _fresh_main(path: str) -> ModuleType:
     sys.argv[:] = [path]
     sys.orig_argv[:] = [sys.executable, path]
     sys.path.insert(0, os.path.dirname(path))
-    for stream in (sys.stdout, sys.__stdout__):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what a killed script had printed is not lost
-    _reseed()
     gc.enable()
-    return module
-
-
-def _reseed() -> None:
-    """Give the global generators fresh entropy: every fork of one parent would otherwise draw the same numbers."""
-    random.seed()
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
+    status = _wind_down(module, _execute(path, module))
+    if status < 0:  # ended by an interrupt: the parent must see the signal, as it does with the real interpreter
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(status & 0xFF)
 
 
 def _execute(path: str, module: ModuleType) -> int:

@@ -7,27 +7,24 @@ code may by then have reused.
 from __future__ import annotations
 
 import json
-import os
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
 _PREFIX = struct.Struct("!IQ")
 _CHUNK = 1 << 20
-MAX_FDS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message: a JSON-able header, bytes that it describes, and open file descriptors that came along."""
+    """One message: a JSON-able header, and bytes that it describes."""
 
     header: dict[str, Any]
     payload: bytes = b""
-    fds: list[int] = field(default_factory=list)
 
 
 @contextmanager
@@ -40,9 +37,7 @@ def borrowed(fd: int) -> Iterator[socket.socket]:
         sock.detach()
 
 
-def send(
-    fd: int, header: dict[str, Any], payload: bytes = b"", *, fds: Sequence[int] = (), deadline: float | None = None
-) -> None:
+def send(fd: int, header: dict[str, Any], payload: bytes = b"", *, deadline: float | None = None) -> None:
     """Send one message, by ``deadline`` (of :func:`time.monotonic`) if there is one.
 
     Raises:
@@ -53,8 +48,7 @@ def send(
     with borrowed(fd) as sock:
         if deadline is not None:
             sock.settimeout(max(deadline - monotonic(), 0.001))
-        sent = socket.send_fds(sock, [data], list(fds)) if fds else sock.send(data)
-        sock.sendall(memoryview(data)[sent:])
+        sock.sendall(data)
         sock.sendall(payload)
 
 
@@ -65,16 +59,15 @@ def receive(fd: int, *, deadline: float | None = None) -> Message:
         EOFError: the other side closed, between messages or within one.
         TimeoutError: the deadline passed.
     """
-    fds: list[int] = []
     with borrowed(fd) as sock:
-        prefix = _exactly(sock, _PREFIX.size, deadline, fds)
+        prefix = _exactly(sock, _PREFIX.size, deadline)
         head_size, payload_size = _PREFIX.unpack(prefix)
-        head = _exactly(sock, head_size, deadline, fds)
-        payload = _exactly(sock, payload_size, deadline, fds)
-    return Message(json.loads(head), bytes(payload), fds)
+        head = _exactly(sock, head_size, deadline)
+        payload = _exactly(sock, payload_size, deadline)
+    return Message(json.loads(head), bytes(payload))
 
 
-def _exactly(sock: socket.socket, size: int, deadline: float | None, fds: list[int]) -> bytearray:
+def _exactly(sock: socket.socket, size: int, deadline: float | None) -> bytearray:
     data = bytearray()
     while len(data) < size:
         if deadline is not None:
@@ -82,10 +75,7 @@ def _exactly(sock: socket.socket, size: int, deadline: float | None, fds: list[i
             if left <= 0:
                 raise TimeoutError("no answer in time")
             sock.settimeout(left)
-        part, more, _, _ = socket.recv_fds(sock, min(size - len(data), _CHUNK), MAX_FDS)
-        for received in more:
-            os.set_inheritable(received, False)
-        fds.extend(more)
+        part = sock.recv(min(size - len(data), _CHUNK))
         if not part:
             raise EOFError("the other side closed the channel")
         data += part

@@ -16,12 +16,13 @@ _CLONE3 = 435
 _SOCKET_FAMILIES = (1, 2, 10)
 
 # Per architecture: its audit number, clone, socket, and what is refused: ptrace, process_vm_readv/writev, mount, umount2,
-# pivot_root, chroot, setns, unshare, bpf, keyctl, add_key, request_key, userfaultfd, perf_event_open, kexec_load, kexec_file_load,
-# init_module, finit_module, delete_module, open_by_handle_at, name_to_handle_at, swapon, swapoff, reboot, acct, quotactl, syslog.
+# pivot_root, chroot, setns, unshare, bpf, keyctl, add_key, request_key, userfaultfd, perf_event_open, kexec_load,
+# kexec_file_load, init_module, finit_module, delete_module, open_by_handle_at, name_to_handle_at, swapon, swapoff, reboot, acct,
+# quotactl, syslog.
 _ARCHITECTURES = {
     "x86_64": (0xC000003E, 56, 41, (
-        101, 310, 311, 165, 166, 155, 161, 308, 272, 321, 250, 248, 249, 323, 298, 246, 320, 175, 313, 176, 304, 303, 167, 168, 169,
-        163, 179, 103,
+        101, 310, 311, 165, 166, 155, 161, 308, 272, 321, 250, 248, 249, 323, 298, 246, 320, 175, 313, 176, 304, 303, 167, 168,
+        169, 163, 179, 103,
     )),
     "aarch64": (0xC00000B7, 220, 198, (
         117, 270, 271, 40, 39, 41, 51, 268, 97, 280, 219, 217, 218, 282, 241, 104, 294, 105, 273, 106, 265, 264, 224, 225, 142,

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from . import kernel, usage
 from .capture import Capture
 from .enclosures import Enclosure, drop_slot, put_file
-from .program import run_as_script
+from .program import prepare_as_script, run_as_script
 from .protocol import Message, borrowed, receive, send
 from .seccomp import refuse_dangerous_calls
 from .submission import read_submission
@@ -87,8 +87,9 @@ def _await_script(go: int, outputs: tuple[int, int], isolated: bool) -> NoReturn
         refuse_dangerous_calls()
     kernel.set_dumpable(True)
     with open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
+        file.write("1000")  # when memory runs out the kernel is to kill this, and not the processes around it
     os.umask(0o022)
+    prepare_as_script()
     os.write(3, _READY)
     sys.stderr = sys.__stderr__
     os.close(4)
@@ -118,6 +119,7 @@ def serve(channel: int, host: int, enclosure: Enclosure, *, announce: bool) -> N
         EOFError: the host is gone.
     """
     program = start_program(isolated=enclosure.isolated)
+    enclosure.seal()
     if announce:
         send(channel, {"op": "ready"})
     while True:
@@ -145,9 +147,6 @@ def _run(channel: int, host: int, enclosure: Enclosure, *, program: Program, mes
     header = message.header
     enclosure.prepare(header)
     _write_script(enclosure.workspace, message.payload)
-    for fd in message.fds:
-        os.write(fd, str(program.pid).encode())
-        os.close(fd)
     watch = Watch(header, enclosure, program)
     os.write(program.go, _instructions(header, enclosure))
     os.close(program.go)
@@ -159,7 +158,8 @@ def _run(channel: int, host: int, enclosure: Enclosure, *, program: Program, mes
     submission, problem = read_submission(os.path.join(enclosure.workspace, "submission.csv"), limit_mb=header["file_mb"])
     texts = [capture.text() for capture in watch.captures]
     report = {
-        "exit_code": None if exceeded else exit_code, "exceeded": exceeded, "wall_s": wall_s, "cpu_s": watch.cpu_s(), "peak_bytes": watch.peak_bytes,
+        "exit_code": None if exceeded else exit_code, "exceeded": exceeded,
+        "wall_s": wall_s, "cpu_s": watch.cpu_s(), "peak_bytes": watch.peak_memory(),
         "stdout": texts[0], "stderr": texts[1], "problem": problem,
     }  # fmt: skip
     send(channel, report, submission or b"")
@@ -191,13 +191,14 @@ class Watch:
     def __init__(self, header: dict[str, Any], enclosure: Enclosure, program: Program) -> None:
         self.captures = [Capture(header["output_kb"] << 10) for _ in program.outputs]
         self.peak_bytes = 0
+        self._resident_before = usage.resident_bytes(program.pid)
         self._limits = header
         self._enclosure = enclosure
         self._program = program
         self._open = dict(zip(program.outputs, self.captures, strict=True))
         self._status: int | None = None
         self._next_look = 0.0
-        self._cpu_before = self._cpu_now()
+        self._cpu_before = usage.reaped_cpu_s() + usage.exact_cpu_s(program.pid)
         self.started = monotonic()
 
     def until_end(self, channel: int, host: int) -> str | None:
@@ -255,6 +256,11 @@ class Watch:
     def cpu_s(self) -> float:
         """CPU seconds of everything that has lived here since the program was let go."""
         return max(self._cpu_now() - self._cpu_before, 0.0)
+
+    def peak_memory(self) -> int:
+        """Bytes of memory at their highest, as far as this process can know."""
+        largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+        return max(self.peak_bytes, largest - self._resident_before)
 
     def _cpu_now(self) -> float:
         return usage.reaped_cpu_s() + usage.cpu_s(self._enclosure.members())

@@ -20,8 +20,8 @@ def main(config: dict[str, Any]) -> None:
     """Serve runs until the host is gone.
 
     Args:
-        config: "channel" and "host", file descriptors; "preimport", names of modules; "nested", whether to serve any number of runs,
-            each in namespaces of its own, or one run in those of this process; "keep", see :class:`NestedNamespace`.
+        config: "channel" and "host", file descriptors; "preimport", names of modules; "nested", whether to serve any number of
+            runs, each in namespaces of its own, or one run in those of this process; "keep", see :class:`NestedNamespace`.
     """
     kernel.set_dumpable(False)
     gc.disable()

@@ -66,7 +66,7 @@ class CorrectionVectorWrapper(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         if not isinstance(layer, WorldModelVectorEnv):
             raise no_world_model(core, env, vector=False)
         self.core = core
-        core.attach(layer.engine.stream, below)
+        core.attach(layer.engine.stream, below, group_size=layer.engine.group_size)
 
     def step(
         self, actions: Any

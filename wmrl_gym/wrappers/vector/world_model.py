@@ -40,7 +40,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
         max_model_steps: imagined episodes are truncated after so many steps.
         max_in_flight: background anchors that wait or run at once; one more waits for one of them.
         autoreset_mode: Gymnasium's.
-        seed: of the run until ``reset(seed=...)`` gives another.
+        seed: of the run until ``reset(seed=...)`` gives another; None draws one.
 
     Raises:
         TypeError: ``source`` is none of these.
@@ -77,7 +77,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
         max_model_steps: int | None = None,
         max_in_flight: int = 64,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None:
         if warmup < 0:
             raise ValueError(f"warmup must be 0 or more, got {warmup}")
