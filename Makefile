@@ -9,7 +9,12 @@ PYTHON ?= python3
 BENCH ?= speedup
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --prefer-binary --progress-bar off -c constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --prefer-binary --progress-bar off --no-compile -c constraints.txt
+# Compiling all of site-packages takes longer than installing it, and Python does it as modules are imported. What sandboxed code
+# imports is compiled here, because a sandbox cannot write to .venv and would compile it again in each run.
+SANDBOXED := numpy pandas scipy sklearn joblib dateutil pytz
+COMPILE = cd "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" && \
+  $(abspath $(BIN)/python) -m compileall -q -j 0 -x '/tests?/' $(SANDBOXED)
 SOURCES := $(wildcard conftest.py wmrl_gym tests benchmarks examples)
 TYPED := $(wildcard wmrl_gym benchmarks)
 
@@ -56,8 +61,10 @@ $(VENV)/python:
 
 $(VENV)/demo: $(VENV)/python pyproject.toml constraints.txt
 	$(PIP) -e '.[demo]'
+	-@$(COMPILE)
 	@touch $@
 
 $(VENV)/dev: $(VENV)/python pyproject.toml constraints.txt
 	$(PIP) -e '.[dev]'
+	-@$(COMPILE)
 	@touch $@ $(VENV)/demo
