@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import pytest
 from processes import NAME_ME, below, descendants, kill, named, until
@@ -123,9 +123,9 @@ def _run_in_child(sandbox: LocalSandbox, limits: Limits, queue: multiprocessing.
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_sandbox_in_use_can_be_used_by_a_child_process_too(method: Literal["fork", "spawn"], warm: LocalSandbox, limits: Limits) -> None:
+def test_a_sandbox_in_use_can_be_used_by_a_child_process_too(method: str, warm: LocalSandbox, limits: Limits) -> None:
     warm.run("", data_dir=None, limits=limits)
-    context = multiprocessing.get_context(method)
+    context: Any = multiprocessing.get_context(method)
     queue: multiprocessing.Queue[str] = context.Queue()
     child = context.Process(target=_run_in_child, args=(warm, limits, queue))
     child.start()
