@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 # Names the calling process, so that it can be found from outside of its namespace.
@@ -32,8 +33,9 @@ def below(ancestor: int, name: str) -> set[int]:
 
 
 def kill(pid: int) -> None:
-    """Kill a process that this test started."""
-    os.kill(pid, signal.SIGKILL)
+    """Kill a process that this test started; it may have died with another one."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:

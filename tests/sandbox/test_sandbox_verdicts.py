@@ -27,7 +27,7 @@ SCRIPTS = {
     "knows its name": "import sys; print(__name__, __file__, sys.argv, sys.path[0], __doc__, __spec__)",
     "has future imports": "from __future__ import annotations\ndef f(x: Missing): pass\nprint(f.__annotations__)",
     "replaces the hook": "import sys\nsys.excepthook = lambda *_: print('hooked')\n1 / 0\n",
-    "forks workers": "import multiprocessing\nif __name__ == '__main__':\n    with multiprocessing.Pool(2) as p: print(p.map(abs, [-1, -2]))",
+    "forks workers": "import multiprocessing\nwith multiprocessing.Pool(2) as pool: print(pool.map(abs, [-1, -2]))",
     "writes in C": "import ctypes; ctypes.CDLL(None).printf(b'from C')",
     "reads nothing": "import sys; print(repr(sys.stdin.read()))",
 }
@@ -36,7 +36,8 @@ SCRIPTS = {
 def verdict(result: ExecutionResult) -> tuple[object, ...]:
     """All of a result but what it cost."""
     return (
-        result.exit_code, result.exceeded, result.stdout, result.stderr, result.submission, result.submission_problem, result.failed,
+        result.exit_code, result.exceeded, result.stdout, result.stderr,
+        result.submission, result.submission_problem, result.failed,
     )  # fmt: skip
 
 
@@ -45,8 +46,9 @@ def test_a_run_reports_what_a_plain_interpreter_does(name: str, warm: LocalSandb
     (tmp_path / "solution.py").write_bytes(SCRIPTS[name].encode())
     environment = {"SUBMISSION_PATH": str(tmp_path / "submission.csv"), "PYTHONDONTWRITEBYTECODE": "1"}
     plain = subprocess.run(
-        [sys.executable, tmp_path / "solution.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
+        [sys.executable, tmp_path / "solution.py"], cwd=tmp_path, env=environment, capture_output=True, text=True,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
     result = warm.run(SCRIPTS[name], data_dir=None, limits=limits)
     assert result.exit_code == plain.returncode
     assert result.stdout == plain.stdout.replace(str(tmp_path), "/workspace")
@@ -157,7 +159,8 @@ def test_an_unusable_submission_is_named(code: str, problem: str, sandbox: Local
 
 @pytest.mark.parametrize("content", [b"", b"id,y\n1,2\n", bytes(range(256)) * 4096])
 def test_a_submission_comes_out_byte_for_byte(content: bytes, sandbox: LocalSandbox, limits: Limits) -> None:
-    code = f"import os\nopen(os.environ['SUBMISSION_PATH'], 'wb').write(bytes.fromhex({content[:256].hex()!r}) * {len(content) // 256 or 1})"
+    times = len(content) // 256 or 1
+    code = f"import os\nopen(os.environ['SUBMISSION_PATH'], 'wb').write(bytes.fromhex({content[:256].hex()!r}) * {times})"
     result = sandbox.run(code, data_dir=None, limits=limits)
     assert (result.submission, result.submission_problem) == (content, None)
 
@@ -178,5 +181,6 @@ def test_global_random_numbers_differ_between_warm_runs(limits: Limits) -> None:
 
 def test_a_warm_worker_has_started_no_thread(limits: Limits) -> None:
     with LocalSandbox() as sandbox:
-        result = sandbox.run("import os, sklearn.ensemble\nprint(len(os.listdir('/proc/self/task')))", data_dir=None, limits=limits)
+        code = "import os, sklearn.ensemble\nprint(len(os.listdir('/proc/self/task')))"
+        result = sandbox.run(code, data_dir=None, limits=limits)
     assert result.stdout == "1\n"
