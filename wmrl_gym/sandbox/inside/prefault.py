@@ -2,7 +2,7 @@
 
 A forked process shares its parent's pages until it writes to one, which costs a page fault and a copy each time; running any
 Python writes to thousands, since even looking at an object counts a reference. Which pages these are is much the same for every
-script that uses the same libraries, so one probe run finds them, and every later process has them copied before its script arrives,
+script that uses the same libraries, so one probe run finds them, and every later process has them copied before its script comes,
 all in one go.
 """
 
