@@ -7,7 +7,8 @@ The same scikit-learn scripts are timed four ways, taking turns within one run s
 - *cold interpreter*: by ``python solution.py``, with no isolation at all;
 - *cold sandbox*: by ``LocalSandbox(warm=False)``.
 
-Everything is single-threaded. Results are medians, in seconds, and ratios to the baseline.
+Everything is single-threaded. Results are medians of wall-clock seconds, from the call to the result, and of the CPU seconds that
+the code itself took; and their ratios to the baseline's. On a busy machine the ratio of CPU seconds is the steadier one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import io
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -25,7 +27,9 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter, process_time, sleep
+
+from wmrl_gym.sandbox import Limits, LocalSandbox, Sandbox
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 RESULTS = Path(__file__).parent / "results"
@@ -53,7 +57,7 @@ answer = pd.DataFrame({"id": test["id"], "target": model.predict(test[features])
 answer.to_csv(os.environ["SUBMISSION_PATH"], index=False)
 """
 SCRIPTS = {
-    "forest": COMMON.replace("MODEL", "RandomForestClassifier(60, random_state=0)").replace("FOLDS", "3"),
+    "forest": COMMON.replace("MODEL", "RandomForestClassifier(40, random_state=0)").replace("FOLDS", "3"),
     "linear": COMMON.replace("MODEL", "LogisticRegression(max_iter=500)").replace("FOLDS", "5"),
 }
 
@@ -67,11 +71,19 @@ class Case:
     scratch: Path
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one run took, in seconds."""
+
+    wall_s: float
+    cpu_s: float
+
+
 def main() -> None:
     """Measure, print a table, and write JSON and a picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=15, help="timed runs of each script each warm way; a third of it cold")
-    parser.add_argument("--pause", type=float, default=0.1, help="idle seconds before each run, as an agent's thinking would leave")
+    parser.add_argument("--pause", type=float, default=0.1, help="idle seconds before each run, as an agent's thinking leaves")
     arguments = parser.parse_args()
     if any(os.environ.get(name) != "1" for name in THREADS):  # libraries read these when they are loaded
         os.execve(sys.executable, [*sys.orig_argv], {**os.environ, **dict.fromkeys(THREADS, "1")})
@@ -85,13 +97,11 @@ def main() -> None:
 
 def measure(repeats: int, pause_s: float) -> dict[str, dict[str, dict[str, float]]]:
     """Median seconds and their ratio to the baseline, by script and by way of running it."""
-    from wmrl_gym.sandbox import LocalSandbox
-
     found: dict[str, dict[str, dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as folder, LocalSandbox() as warm, LocalSandbox(warm=False) as cold:
         data = Path(folder, "data")
         write_data(data)
-        ways: dict[str, Callable[[Case], float]] = {
+        ways: dict[str, Callable[[Case], Cost]] = {
             "in process": in_process,
             "warm sandbox": lambda case: in_sandbox(warm, case),
             "cold interpreter": in_interpreter,
@@ -100,25 +110,35 @@ def measure(repeats: int, pause_s: float) -> dict[str, dict[str, dict[str, float
         for name, script in SCRIPTS.items():
             case = Case(script, data, Path(folder))
             times = take_turns(ways, case, repeats=repeats, pause_s=pause_s)
-            medians = {way: statistics.median(values) for way, values in times.items()}
-            found[name] = {way: {"seconds": value, "ratio": value / medians["in process"]} for way, value in medians.items()}
+            found[name] = summary(times)
     return found
 
 
 def take_turns(
-    ways: dict[str, Callable[[Case], float]], case: Case, *, repeats: int, pause_s: float
-) -> dict[str, list[float]]:
-    """Seconds of each way's runs, after one that is not counted."""
-    times: dict[str, list[float]] = {way: [] for way in ways}
+    ways: dict[str, Callable[[Case], Cost]], case: Case, *, repeats: int, pause_s: float
+) -> dict[str, list[Cost]]:
+    """The costs of each way's runs, after one that is not counted."""
+    times: dict[str, list[Cost]] = {way: [] for way in ways}
     for turn in range(repeats + 1):
         for way, run in ways.items():
             if way.startswith("cold") and turn % 3:
                 continue
             sleep(pause_s)
-            seconds = run(case)
+            cost = run(case)
             if turn > 0 or way.startswith("cold"):
-                times[way].append(seconds)
+                times[way].append(cost)
     return times
+
+
+def summary(times: dict[str, list[Cost]]) -> dict[str, dict[str, float]]:
+    """Medians by way, and their ratios to the baseline's."""
+    wall = {way: statistics.median(cost.wall_s for cost in costs) for way, costs in times.items()}
+    cpu = {way: statistics.median(cost.cpu_s for cost in costs) for way, costs in times.items()}
+    base = "in process"
+    return {
+        way: {"seconds": wall[way], "ratio": wall[way] / wall[base], "cpu_s": cpu[way], "cpu_ratio": cpu[way] / cpu[base]}
+        for way in times
+    }
 
 
 def write_data(folder: Path) -> None:
@@ -135,40 +155,44 @@ def write_data(folder: Path) -> None:
     frame.iloc[400:].drop(columns="target").to_csv(folder / "test.csv", index=False)
 
 
-def in_process(case: Case) -> float:
-    """Seconds to execute the script here."""
+def in_process(case: Case) -> Cost:
+    """Execute the script here."""
     os.environ.update(DATA_DIR=str(case.data), SUBMISSION_PATH=str(case.scratch / "submission.csv"))
-    start = perf_counter()
+    start, cpu = perf_counter(), process_time()
     with contextlib.redirect_stdout(io.StringIO()):
         exec(compile(case.script, "solution.py", "exec"), {"__name__": "__main__"})
-    return perf_counter() - start
+    return Cost(perf_counter() - start, process_time() - cpu)
 
 
-def in_interpreter(case: Case) -> float:
-    """Seconds to execute the script by an interpreter of its own."""
+def in_interpreter(case: Case) -> Cost:
+    """Execute the script by an interpreter of its own."""
     path = case.scratch / "solution.py"
     path.write_text(case.script)
-    start = perf_counter()
+    start, cpu = perf_counter(), children_cpu_s()
     subprocess.run([sys.executable, path], check=True, stdout=subprocess.DEVNULL)
-    return perf_counter() - start
+    return Cost(perf_counter() - start, children_cpu_s() - cpu)
 
 
-def in_sandbox(sandbox: object, case: Case) -> float:
-    """Seconds to execute the script in a sandbox, from the call to the result."""
-    from wmrl_gym.sandbox import Limits, Sandbox
+def children_cpu_s() -> float:
+    """CPU seconds of the processes that this one has started and waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
-    assert isinstance(sandbox, Sandbox)
+
+def in_sandbox(sandbox: Sandbox, case: Case) -> Cost:
+    """Execute the script in a sandbox; CPU seconds are the code's own, without those of starting an interpreter for it."""
     start = perf_counter()
     result = sandbox.run(case.script, data_dir=case.data, limits=Limits())
-    seconds = perf_counter() - start
+    wall_s = perf_counter() - start
     if result.exit_code != 0 or result.submission is None:
         raise RuntimeError(f"the script failed in the sandbox: {result}")
-    return seconds
+    return Cost(wall_s, result.cpu_s)
 
 
 def machine() -> dict[str, object]:
     """What the numbers were measured on."""
-    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     return {"cpu": model, "cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()}
 
 
@@ -177,10 +201,11 @@ def show(measured: dict[str, dict[str, dict[str, float]]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("script", "way", "seconds", "ratio")
+    table = Table("script", "way", "wall s", "ratio", "CPU s", "ratio")
     for script, ways in measured.items():
         for way, values in ways.items():
-            table.add_row(script, way, f"{values['seconds']:.3f}", f"{values['ratio']:.2f}")
+            numbers = (values["seconds"], values["ratio"], values["cpu_s"], values["cpu_ratio"])
+            table.add_row(script, way, *(f"{number:.3f}" for number in numbers))
     Console().print(table)
 
 
