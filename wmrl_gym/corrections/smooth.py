@@ -149,7 +149,8 @@ class SmoothMonotone:
         offset = np.append(self._offsets, 0.0)[where]
         low, high = self.reward_range
         value = self._basis(x) @ self._slopes + self._intercept + offset
-        return np.clip(low + (high - low) * value, low, high)
+        out: Floats = np.clip(low + (high - low) * value, low, high)
+        return out
 
     def state_dict(self) -> dict[str, Any]:
         """The sums; the fit follows from them."""
