@@ -40,7 +40,8 @@ class Batch:
 def grpo(reward: Array) -> Array:
     """Centred and standardised inside each group."""
     centred = reward - reward.mean(axis=-1, keepdims=True)
-    return centred / (centred.std(axis=-1, keepdims=True) + 1e-4)
+    out: Array = centred / (centred.std(axis=-1, keepdims=True) + 1e-4)
+    return out
 
 
 def pairs(batch: Batch, mask: Mask) -> tuple[Array, Array, NDArray[np.int64]]:
@@ -85,7 +86,8 @@ class RealGroups(Method):
 
     def advantage(self, batch: Batch) -> Array:
         """See :class:`Method`."""
-        return grpo(batch.r) * batch.by_group
+        out: Array = grpo(batch.r) * batch.by_group
+        return out
 
 
 class RealEpisodes(Method):
@@ -153,7 +155,7 @@ class PaperWeight:
 
 
 class Replace(Method):
-    """Anchor groups have their real rewards, the others predictions: mixture, its two corrections, and both, which is the paper's.
+    """Anchor groups have their real rewards, the others predictions: mixture, one of the corrections, or both as in the paper.
 
     Args:
         debias: calibrate with the paper's binned isotonic regression.
@@ -194,7 +196,8 @@ class ResidualVariance:
 def clip_rms(value: Array, bound: float = 5.0) -> Array:
     """Clipped at ``bound`` root mean squares of each seed's batch."""
     limit = bound * np.sqrt((value**2).mean(axis=(1, 2), keepdims=True))
-    return np.clip(value, -limit, limit)
+    out: Array = np.clip(value, -limit, limit)
+    return out
 
 
 class Residual(Method):
@@ -233,7 +236,7 @@ class Residual(Method):
             out = (centred + extra) / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + self._s2.value[:, None, None])
             out = clip_rms(out)
         elif self._scale == "std":
-            out = grpo(f + extra)
+            out = grpo((f + extra).astype(np.float32))
         else:
             out = centred + extra - extra.mean(axis=-1, keepdims=True)
             out = out / np.sqrt((out**2).mean(axis=(1, 2), keepdims=True) + 1e-8)

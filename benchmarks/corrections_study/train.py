@@ -90,7 +90,8 @@ def coefficients(advantage: Array, arms: NDArray[np.int64], policy: Array) -> Ar
     flat = (np.arange(seeds * contexts).reshape(seeds, contexts, 1) * arms_n + arms).ravel()
     hit = np.bincount(flat, advantage.ravel(), minlength=policy.size).reshape(policy.shape)
     out = (hit - policy * advantage.sum(axis=-1)[..., None]) / advantage[0].size
-    return out.reshape(seeds, -1).astype(np.float32)
+    flat_out: Array = out.reshape(seeds, -1).astype(np.float32)
+    return flat_out
 
 
 def train(worlds: Worlds, scenario: Scenario, entries: list[Entry], *, steps: int, seed: int = 0) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,7 @@ class Worlds:
 
 def softmax(logits: Array, axis: int) -> Array:
     """Softmax along ``axis``, in place of a temporary copy."""
-    out = np.exp(logits - logits.max(axis=axis, keepdims=True))
+    out: Array = np.exp(logits - logits.max(axis=axis, keepdims=True))
     out /= out.sum(axis=axis, keepdims=True)
     return out
 
@@ -59,18 +60,19 @@ def _ladder(latent: Array) -> Array:
 
 def _unit(values: Array) -> Array:
     centred = values - values.mean(axis=(1, 2), keepdims=True)
-    return (centred / centred.std(axis=(1, 2), keepdims=True)).astype(np.float32)
+    out: Array = centred / centred.std(axis=(1, 2), keepdims=True)
+    return out.astype(np.float32)
 
 
 def make_worlds(seeds: range) -> Worlds:
     """One bandit a seed; a seed's bandit does not depend on which others are made with it."""
-    parts = [_make_one(np.random.default_rng([71, seed])) for seed in seeds]
+    parts: list[tuple[Any, ...]] = [_make_one(np.random.default_rng([71, seed])) for seed in seeds]
     phi, truth, lure, gamma, spiked, spread = (np.stack([part[i] for part in parts]) for i in range(6))
     start = truth.mean(axis=(1, 2), dtype=np.float64)
     return Worlds(phi, truth, lure, gamma, spiked, spread, start, _best_return(phi, truth))
 
 
-def _make_one(rng: np.random.Generator) -> tuple[Array, ...]:
+def _make_one(rng: np.random.Generator) -> tuple[NDArray[Any], ...]:
     shape = (1, CONTEXTS, ARMS)
     phi = rng.standard_normal((*shape, FEATURES)).astype(np.float32)
     directions = rng.standard_normal((FEATURES, 2)).astype(np.float32)
