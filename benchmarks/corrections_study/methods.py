@@ -107,14 +107,14 @@ class RealEpisodes(Method):
         pooled = self._sum / self._count
         baseline = (self._own[0] + 4.0 * pooled) / (self._own[1] + 4.0)
         e = np.where(m, batch.r - baseline[..., None], 0.0)
-        out = e / np.sqrt(self._square)
+        out: Array = (e / np.sqrt(self._square)).astype(np.float32)
         n = m.sum(axis=(1, 2))[:, None]
         self._square = 0.9 * self._square + 0.1 * ((e**2).sum(axis=(1, 2), keepdims=True) / n[..., None])
         total, count = np.where(m, batch.r, 0.0).sum(axis=-1), m.sum(axis=-1)
         self._own = 0.9 * self._own + np.stack([total, count])
         self._sum = 0.9 * self._sum + total.sum(axis=1, keepdims=True)
         self._count = 0.9 * self._count + n
-        return out.astype(np.float32)
+        return out
 
 
 class ModelAlone(Method):
@@ -228,6 +228,7 @@ class Residual(Method):
     def advantage(self, batch: Batch) -> Array:
         """See :class:`Method`."""
         m = batch.by_group if self._by_group else batch.by_episode
+        out: Array
         f = self._f.predict(batch.x)
         residual = np.where(m, batch.r - f, 0.0)
         extra = self._kappa / FRACTION * residual
