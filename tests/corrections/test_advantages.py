@@ -93,7 +93,7 @@ def test_the_residual_is_added_after_centring_and_touches_its_own_rollout_only()
     f, group = np.array([0.2, 0.4, 0.6]), np.zeros(3, int)
     real, anchor = np.array([np.nan, 1.0, np.nan]), np.array([False, True, False])
     scale = np.sqrt(f.var() + 0.05)
-    out = residual_advantages(f, real, group, anchor=anchor, propensity=0.1, residual_var=0.05, kappa=0.5, clip_rms=None)
+    out = residual_advantages(f, real, group, anchor=anchor, propensity=0.1, residual_var=0.05, kappa=0.5, clip=None)
     np.testing.assert_allclose(out.value * scale, [-0.2, 0.0 + 5 * 0.6, 0.2])
 
 
@@ -101,7 +101,7 @@ def test_advantages_are_clipped_at_five_root_mean_squares() -> None:
     f, group = np.full(200, 0.5), np.repeat(np.arange(25), 8)
     anchor = np.arange(200) == 3
     kwargs = {"anchor": anchor, "propensity": 0.01, "residual_var": 0.05}
-    free = residual_advantages(f, np.ones(200), group, clip_rms=None, **kwargs)
+    free = residual_advantages(f, np.ones(200), group, clip=None, **kwargs)
     cut = residual_advantages(f, np.ones(200), group, **kwargs)
     assert cut.value[3] == pytest.approx(5 * np.sqrt((free.value**2).mean()))
     assert cut.value[3] < free.value[3]
@@ -145,7 +145,7 @@ def test_the_residual_advantage_agrees_with_the_residual_reward() -> None:
     f, r, group = rng.random(16), rng.random(16), np.repeat([0, 1], 8)
     anchor = rng.random(16) < 0.5
     reward = residual_reward(f, r, anchor=anchor, propensity=0.5, kappa=0.3)
-    a = residual_advantages(f, r, group, anchor=anchor, propensity=0.5, kappa=0.3, residual_var=0.02, clip_rms=None)
+    a = residual_advantages(f, r, group, anchor=anchor, propensity=0.5, kappa=0.3, residual_var=0.02, clip=None)
     scale = np.sqrt(np.array([f[group == g].var() for g in group]) + 0.02)
     np.testing.assert_allclose(a.value * scale - reward, -np.repeat([f[:8].mean(), f[8:].mean()], 8))
 

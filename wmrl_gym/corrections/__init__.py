@@ -5,6 +5,7 @@ from wmrl_gym.corrections.anchors import AnchorDecision, AnchorSchedule
 from wmrl_gym.corrections.calibration import BinnedIsotonic, Calibrator
 from wmrl_gym.corrections.contexts import ChangeDetector, Forgetful, PerContext
 from wmrl_gym.corrections.denoising import AnchorWeight, Fusion, fuse_samples, fuse_variances, shrink
+from wmrl_gym.corrections.fusion import FusedAdvantages, StreamWeights, fuse_streams
 from wmrl_gym.corrections.gradient import GradientFusion, mean_variance
 from wmrl_gym.corrections.kappa import AdaptiveKappa
 from wmrl_gym.corrections.online import OnlineCalibration
@@ -32,6 +33,7 @@ __all__ = [
     "ChangeDetector",
     "EpisodeStart",
     "Forgetful",
+    "FusedAdvantages",
     "Fusion",
     "GradientFusion",
     "OnlineCalibration",
@@ -40,10 +42,12 @@ __all__ = [
     "RecordedSchedule",
     "ResidualVariance",
     "SmoothMonotone",
+    "StreamWeights",
     "UncertaintySchedule",
     "anchored_rloo",
     "dr_grpo",
     "fuse_samples",
+    "fuse_streams",
     "fuse_variances",
     "graded_anchors",
     "grpo",
