@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space, create_empty_array
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
 
 SlotStep: TypeAlias = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
@@ -63,7 +63,19 @@ def sample_at(space: Space[Any], batch: Any, slot: int) -> Any:
         return {key: sample_at(sub, batch[key], slot) for key, sub in space.items()}
     if isinstance(space, Tuple):
         return tuple(sample_at(sub, part, slot) for sub, part in zip(space.spaces, batch, strict=True))
+    if isinstance(space, Box):
+        return np.array(batch[slot])
     return deepcopy(batch[slot])
+
+
+def stack_samples(space: Space[Any], samples: Sequence[Any]) -> Any:
+    """Samples of the single ``space`` as one batch.
+
+    >>> stack_samples(Discrete(9), [4, 5])
+    array([4, 5])
+    """
+    empty: Any = create_empty_array(space, n=len(samples))
+    return concatenate(space, samples, empty)
 
 
 def put_samples(space: Space[Any], batch: Any, slots: NDArray[np.int64], values: Any) -> Any:

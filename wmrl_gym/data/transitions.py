@@ -96,3 +96,8 @@ class TransitionBuffer:
     def everything(self) -> Transitions | None:
         """All that is kept, oldest first; None where nothing is."""
         return self.since(self._added - len(self))
+
+    def restore(self, transitions: Transitions | None, added: int) -> None:
+        """Hold just ``transitions``, as if ``added`` had ever been added."""
+        self._parts = [] if transitions is None else [transitions]
+        self._added = added

@@ -10,28 +10,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import concatenate as concatenate_samples
-from gymnasium.vector.utils import create_empty_array
 from numpy.typing import NDArray
 
-from wmrl_gym.batch import concatenate, put, take
-from wmrl_gym.factored import Factored, Outcome, Step
-from wmrl_gym.slots import SlotStep, SlotVectorEnv, sample_at
-
-
-def batch_samples(space: gym.Space[Any], samples: list[Any]) -> Any:
-    """Samples of a single space as one batch of it."""
-    empty: Any = create_empty_array(space, n=len(samples))
-    return concatenate_samples(space, samples, empty)
-
-
-def batch_infos(infos: list[dict[str, Any]]) -> dict[str, NDArray[Any]]:
-    """Infos with the same keys as one dict of arrays.
-
-    >>> batch_infos([{"context": 2}, {"context": 0}])
-    {'context': array([2, 0])}
-    """
-    return {key: np.array([info[key] for info in infos]) for key in infos[0]}
+from wmrl_gym.batch import put, take
+from wmrl_gym.factored import Factored, Step, resolve
+from wmrl_gym.slots import SlotStep, SlotVectorEnv, sample_at, stack_samples
 
 
 def complete_info(step: Step) -> dict[str, NDArray[Any]]:
@@ -39,28 +22,10 @@ def complete_info(step: Step) -> dict[str, NDArray[Any]]:
     return {**step.info, "reward_due": step.reward_due, "reward_valid": step.reward_valid}
 
 
-def start_info(info: Mapping[str, Any]) -> dict[str, Any]:
-    """The info of a start, with the keys that every step's info has: no reward is due, and nothing is invalid."""
-    return {**info, "reward_due": False, "reward_valid": True}
-
-
-def resolve(factored: Factored[Any, Any], attempt: Any, *, pool: ThreadPoolExecutor | None = None) -> Outcome:
-    """The true outcomes of a batch of attempts: from the gate where it is certain, else by executing them.
-
-    Args:
-        factored: the environment's logic.
-        attempt: a batch of B attempts.
-        pool: executes each attempt on one of its threads; without it they run one after the other.
-    """
-    certain, outcome = factored.gate(attempt)
-    open_ = np.flatnonzero(~certain)
-    if len(open_) == 0:
-        return outcome
-    if pool is None or len(open_) == 1:
-        executed = factored.execute(take(attempt, open_))
-    else:
-        executed = concatenate(list(pool.map(factored.execute, [take(attempt, [int(i)]) for i in open_])))
-    return put(outcome, open_, executed)
+def start_info(info: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The info of B starts, with the keys that every step's info has: no reward is due, and nothing is invalid."""
+    count = len(info["context"])
+    return {**info, "reward_due": np.zeros(count, dtype=np.bool_), "reward_valid": np.ones(count, dtype=np.bool_)}
 
 
 class FactoredEnv(gym.Env[Any, Any]):
@@ -92,12 +57,15 @@ class FactoredEnv(gym.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode; ``options`` are those of the factored logic, such as ``{"task": "digits"}``."""
         super().reset(seed=seed)
-        observation, info = self.factored.start(self.np_random, options)
-        self._state = self.factored.begin(batch_samples(self.observation_space, [observation]), batch_infos([info]))
+        # An explicit seed is the start's own, as it is in a world model of this environment.
+        start_seed = int(self.np_random.integers(2**31)) if seed is None else seed
+        observation, info = self.factored.start(np.array([start_seed], dtype=np.int64), options)
+        self._state = self.factored.begin(observation, info)
         self._over = False
         self.last_cost = {"cpu_s": 0.0, "wall_s": 0.0}
-        self._transcript = [f"task: {self.factored.contexts[info['context']]}"]
-        return observation, start_info(info)
+        self._transcript = [f"task: {self.factored.contexts[int(info['context'][0])]}"]
+        first = {key: value[0].item() for key, value in start_info(info).items()}
+        return sample_at(self.observation_space, observation, 0), first
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Execute an action.
@@ -108,7 +76,7 @@ class FactoredEnv(gym.Env[Any, Any]):
         self._check_started("step()")
         if self._over:
             raise gym.error.ResetNeeded("the episode is over: call reset() before step()")
-        attempt = self.factored.attempt(self._state, batch_samples(self.action_space, [action]))
+        attempt = self.factored.attempt(self._state, stack_samples(self.action_space, [action]))
         outcome = resolve(self.factored, attempt)
         self._state, step = self.factored.advance(self._state, attempt, outcome)
         self.last_cost = {"cpu_s": float(outcome.cpu_s[0]), "wall_s": float(outcome.wall_s[0])}
@@ -177,16 +145,16 @@ class FactoredVectorEnv(SlotVectorEnv):
     def _reset_slots(
         self, slots: NDArray[np.int64], seeds: list[int | None], options: dict[str, Any] | None
     ) -> tuple[Any, dict[str, Any]]:
-        starts = [self.factored.start(self._generator(int(slot), seed), options) for slot, seed in zip(slots, seeds, strict=True)]
-        observation = batch_samples(self.single_observation_space, [start[0] for start in starts])
-        fresh = self.factored.begin(observation, batch_infos([start[1] for start in starts]))
+        drawn = [self._start_seed(int(slot), seed) for slot, seed in zip(slots, seeds, strict=True)]
+        observation, info = self.factored.start(np.array(drawn, dtype=np.int64), options)
+        fresh = self.factored.begin(observation, info)
         if len(slots) == self.num_envs:
             self._state = fresh
         else:
             if self._state is None:  # the other slots cannot be stepped before they are reset, so any state will do
                 self._state = take(fresh, np.zeros(self.num_envs, dtype=np.int64))
             self._state = put(self._state, slots, fresh)
-        return observation, batch_infos([start_info(start[1]) for start in starts])
+        return observation, start_info(info)
 
     def _step_slots(self, slots: NDArray[np.int64], actions: Any) -> SlotStep:
         state = take(self._state, slots)
@@ -199,9 +167,10 @@ class FactoredVectorEnv(SlotVectorEnv):
         self.last_cost = costs
         return step.observation, step.reward, step.terminated, step.truncated, complete_info(step)
 
-    def _generator(self, slot: int, seed: int | None) -> np.random.Generator:
+    def _start_seed(self, slot: int, seed: int | None) -> int:
+        """An explicit seed is the start's own, and that of the slot's later starts."""
         generator = self._generators[slot]
         if seed is not None or generator is None:
             generator, _ = seeding.np_random(seed)
             self._generators[slot] = generator
-        return generator
+        return int(generator.integers(2**31)) if seed is None else seed

@@ -106,7 +106,7 @@ class OutcomeModel(WorldModel):
             WorldModelError: not bound yet, or bound to an environment that is not factored.
         """
         if self.interface is None:
-            raise WorldModelError("OutcomeModel is not bound to an environment yet: wrap one in WorldModelWrapper, or call bind()")
+            raise WorldModelError("OutcomeModel is not bound to an environment: wrap one in WorldModelWrapper, or call bind()")
         if self.interface.factored is None:
             raise WorldModelError(
                 "OutcomeModel predicts the outcomes of factored environments (those with a `factored` attribute, such as "
@@ -161,13 +161,13 @@ class OutcomeModel(WorldModel):
         outcome, std = self._expect(x)
         if self.sample:
             outcome = self._draw(outcome, std, self._chances(x), rng)
-        if self.factored.shows_text and self._evidence is not None:
+        if self.factored.shows_text and self.fitted:
             outcome = replace(outcome, feedback=self._nearest_feedback(outcome, x))
         gated, exact = self.factored.gate(attempt)
         if gated.any():
             outcome = batch.put(outcome, gated, batch.take(exact, gated))
             std = np.where(gated, 0.0, std)
-        return self.factored.describe(attempt, outcome), std
+        return (self.factored.describe(attempt, outcome) if self.factored.shows_text else outcome), std
 
     def update(self, transitions: Transitions, rng: np.random.Generator) -> dict[str, float]:
         if transitions.attempt is None or transitions.outcome is None:
@@ -176,7 +176,8 @@ class OutcomeModel(WorldModel):
         usable = transitions.outcome.known & ~gated
         attempt = batch.take(transitions.attempt, usable)
         text = _objects(list(self.factored.text(attempt)))
-        new = Evidence(self.factored.features(attempt), text, transitions.context[usable], batch.take(transitions.outcome, usable))
+        outcome = batch.take(transitions.outcome, usable)
+        new = Evidence(self.factored.features(attempt), text, transitions.context[usable], outcome)
         self.executions += len(text)
         evidence = new if self._evidence is None else batch.concatenate([self._evidence, new])
         kept = np.arange(max(0, len(evidence.text) - self.capacity), len(evidence.text))
@@ -188,7 +189,9 @@ class OutcomeModel(WorldModel):
         if evidence is None or len(evidence.text) < self.min_executions:
             return {"wm/executions": float(self.executions)}
         self._vectorizer = self._fit_vectorizer(evidence.text)
-        x = self._encode(evidence.features, evidence.text)
+        x = self._encode(evidence.features, evidence.text.tolist())
+        span = np.ptp(x, axis=0)
+        self._known_x = (x, np.where(span == 0, 1.0, span).astype(np.float32))
         status, value = evidence.outcome.status, evidence.outcome.value
         self._status_trees = BaggedTrees(self.n_trees, seed=self.seed).fit(x, np.eye(len(self._fixed))[status])
         scored = self._open[status]
@@ -200,7 +203,7 @@ class OutcomeModel(WorldModel):
     def _calibrate_variance(
         self, x: NDArray[np.float32], status: NDArray[np.int64], value: NDArray[np.float64]
     ) -> dict[str, float]:
-        """Fit ``error^2 ~ a + b * variance`` on what each row's unseeing trees say of it: the noise no tree explains, and a scale."""
+        """Fit ``error^2 ~ a + b * variance`` on what the trees that never saw a row say of it: unexplained noise, and a scale."""
         assert self._status_trees is not None
         open_mean, open_variance = self._open_value(x)
         if self._value_trees is not None:
@@ -244,8 +247,8 @@ class OutcomeModel(WorldModel):
     def _open_value(self, x: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and variance of the value where the status leaves it open, each float64, shape (B,)."""
         if self._value_trees is None:
-            known = self._fixed[~self._open]
-            middle = (known.max() + self.factored.reward_range[1]) / 2 if len(known) else float(np.mean(self.factored.reward_range))
+            low, high = self.factored.reward_range
+            middle = (max([low, *self._fixed[~self._open]]) + high) / 2
             return np.full(len(x), middle), np.full(len(x), _PRIOR_STD**2)
         mean, variance = self._value_trees.predict(x)
         return mean[:, 0], variance[:, 0]
@@ -274,9 +277,7 @@ class OutcomeModel(WorldModel):
         """What the most similar executed attempt with the predicted status was told; "" where there is none."""
         evidence = self._evidence
         assert evidence is not None
-        known = self._encode(evidence.features, evidence.text)
-        scale = np.ptp(known, axis=0)
-        scale[scale == 0] = 1.0
+        known, scale = self._known_x
         feedback = np.full(len(x), "", dtype=object)
         for row, status in enumerate(outcome.status):
             alike = np.flatnonzero(evidence.outcome.status == status)

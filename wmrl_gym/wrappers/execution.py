@@ -5,25 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
 
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
-from wmrl_gym.factored import Factored, Outcome, Step
+from wmrl_gym.factored import Factored, Step, resolve
+from wmrl_gym.slots import stack_samples
 from wmrl_gym.world_models import Interface
-
-
-def stack(space: gym.Space[Any], items: Sequence[Any]) -> Any:
-    """The batch of unbatched ``items`` of ``space``."""
-    return concatenate(space, items, create_empty_array(space, n=len(items)))
 
 
 def unstack(space: gym.Space[Any], items: Any, n: int) -> list[Any]:
@@ -57,6 +53,15 @@ class RealExecution(ABC):
             raise ValueError(f"max_real must be at least 1, got {max_real}")
         self.max_real = max_real
         self._threads: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Threads and locks belong to a process; the copy makes its own.
+        return {key: value for key, value in self.__dict__.items() if key not in ("_threads", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._threads, self._lock = None, threading.Lock()
 
     @property
     def threads(self) -> ThreadPoolExecutor:
@@ -66,8 +71,14 @@ class RealExecution(ABC):
         return self._threads
 
     @abstractmethod
-    def start(self, slot: int, seed: int, options: Mapping[str, Any] | None, *, keep: bool) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; with ``keep`` the slot stays open for :meth:`step`."""
+    def start(
+        self, slots: NDArray[np.int64], seeds: NDArray[np.int64], *, options: Mapping[str, Any] | None, keep: NDArray[np.bool_]
+    ) -> tuple[Any, dict[str, NDArray[Any]]]:
+        """Start an episode for each of n ``slots``; those to ``keep`` stay open for :meth:`step`.
+
+        Returns:
+            The observations as a batch, and arrays of n rows: the infos that are numbers, and ``context`` always.
+        """
 
     @abstractmethod
     def step(self, slots: NDArray[np.int64], actions: Any) -> RealStep:
@@ -80,6 +91,18 @@ class RealExecution(ABC):
     def submit(self, seed: int, options: Mapping[str, Any] | None, actions: Iterable[Any]) -> Future[list[RealStep]]:
         """:meth:`replay`, in the background."""
         return self.threads.submit(self.replay, seed, options, actions)
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """The open real episodes.
+
+        Raises:
+            RuntimeError: one is open that cannot be saved.
+        """
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
 
     @abstractmethod
     def close(self) -> None:
@@ -107,31 +130,42 @@ class FactoredExecution(RealExecution):
         self.interface = Interface(factored.observation_space, factored.action_space, factored.reward_range, factored)
         self._open: dict[int, tuple[Any, Any]] = {}
 
-    def start(self, slot: int, seed: int, options: Mapping[str, Any] | None, *, keep: bool) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.factored.start(np.random.default_rng(seed), options)
-        if keep:
-            self._open[slot] = self._begin(observation, info)
+    def start(
+        self, slots: NDArray[np.int64], seeds: NDArray[np.int64], *, options: Mapping[str, Any] | None, keep: NDArray[np.bool_]
+    ) -> tuple[Any, dict[str, NDArray[Any]]]:
+        observation, info = self.factored.start(seeds, options)
+        if keep.any():
+            state = self.factored.begin(observation, info)
+            for row in np.flatnonzero(keep).tolist():
+                self._open[int(slots[row])] = (batch.take(state, [row]), batch.take(observation, [row]))
         return observation, info
 
     def step(self, slots: NDArray[np.int64], actions: Any) -> RealStep:
         opened = [self._open[int(slot)] for slot in slots]
         state, observation = batch.concatenate([pair[0] for pair in opened]), batch.concatenate([pair[1] for pair in opened])
-        after, real = self._advance(state, observation, actions, self._execute_together)
+        after, real = self._advance(state, observation, actions, pool=self.threads if len(slots) > 1 else None)
         for row, slot in enumerate(slots):
             self._open[int(slot)] = (batch.take(after, [row]), batch.take(real.step.observation, [row]))
         return real
 
     def replay(self, seed: int, options: Mapping[str, Any] | None, actions: Iterable[Any]) -> list[RealStep]:
-        state, observation = self._begin(*self.factored.start(np.random.default_rng(seed), options))
+        observation, info = self.factored.start(np.array([seed], np.int64), options)
+        state = self.factored.begin(observation, info)
         steps: list[RealStep] = []
         for action in actions:
-            actions_of_one = stack(self.interface.action_space, [action])
-            state, real = self._advance(state, observation, actions_of_one, self.factored.execute)
+            actions_of_one = stack_samples(self.interface.action_space, [action])
+            state, real = self._advance(state, observation, actions_of_one)
             observation = real.step.observation
             steps.append(real)
             if real.step.terminated[0] or real.step.truncated[0]:
                 break
         return steps
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"open": dict(self._open)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._open = dict(state["open"])
 
     def close(self) -> None:
         self._stop_threads()
@@ -139,22 +173,11 @@ class FactoredExecution(RealExecution):
         if self.owned:
             self.factored.close()
 
-    def _begin(self, observation: Any, info: Mapping[str, Any]) -> tuple[Any, Any]:
-        batched = stack(self.interface.observation_space, [observation])
-        return self.factored.begin(batched, {key: np.asarray([value]) for key, value in info.items()}), batched
-
-    def _execute_together(self, attempt: Any) -> Outcome:
-        rows = [batch.take(attempt, [row]) for row in range(batch.size(attempt))]
-        if len(rows) == 1:
-            return self.factored.execute(rows[0])
-        return batch.concatenate(list(self.threads.map(self.factored.execute, rows)))
-
     def _advance(
-        self, state: Any, observation: Any, actions: Any, execute: Callable[[Any], Outcome]
+        self, state: Any, observation: Any, actions: Any, *, pool: ThreadPoolExecutor | None = None
     ) -> tuple[Any, RealStep]:
-        started = time.perf_counter()
         attempt = self.factored.attempt(state, actions)
-        outcome = execute(attempt)
+        outcome = resolve(self.factored, attempt, pool=pool)
         after, step = self.factored.advance(state, attempt, outcome)
         transitions = Transitions(
             observation,
@@ -168,7 +191,7 @@ class FactoredExecution(RealExecution):
             attempt,
             outcome,
         )
-        return after, RealStep(step, transitions, float(outcome.cpu_s.sum()), time.perf_counter() - started)
+        return after, RealStep(step, transitions, float(outcome.cpu_s.sum()), float(outcome.wall_s.sum()))
 
 
 class EnvExecution(RealExecution):
@@ -204,17 +227,25 @@ class EnvExecution(RealExecution):
         self._free: list[gym.Env[Any, Any]] = [first]
         self._all: list[gym.Env[Any, Any]] = [first]
         self._open: dict[int, tuple[gym.Env[Any, Any], Any]] = {}
-        self._lock = threading.Lock()
         self.interface = Interface(first.observation_space, first.action_space, reward_range, None)
 
-    def start(self, slot: int, seed: int, options: Mapping[str, Any] | None, *, keep: bool) -> tuple[Any, dict[str, Any]]:
-        env = self._release(slot) or self._acquire()
-        observation, info = env.reset(seed=seed, options=None if options is None else dict(options))
-        if keep:
-            self._open[slot] = (env, observation)
-        else:
-            self._give_back(env)
-        return observation, info
+    def start(
+        self, slots: NDArray[np.int64], seeds: NDArray[np.int64], *, options: Mapping[str, Any] | None, keep: NDArray[np.bool_]
+    ) -> tuple[Any, dict[str, NDArray[Any]]]:
+        observations, infos = [], []
+        for slot, seed, kept in zip(slots.tolist(), seeds.tolist(), keep.tolist(), strict=True):
+            env = self._release(slot) or self._acquire()
+            observation, info = env.reset(seed=seed, options=None if options is None else dict(options))
+            if kept:
+                self._open[slot] = (env, observation)
+            else:
+                self._give_back(env)
+            observations.append(observation)
+            infos.append({"context": 0, **info})
+        numbers = [key for key, value in infos[0].items() if isinstance(value, (bool, int, float, np.number, np.bool_))]
+        return stack_samples(self.interface.observation_space, observations), {
+            key: np.asarray([info[key] for info in infos]) for key in numbers
+        }
 
     def step(self, slots: NDArray[np.int64], actions: Any) -> RealStep:
         chosen = unstack(self.interface.action_space, actions, len(slots))
@@ -237,7 +268,7 @@ class EnvExecution(RealExecution):
             for action in actions:
                 started = time.perf_counter()
                 result = _step_one(env, action)
-                batched = stack(self.interface.action_space, [action])
+                batched = stack_samples(self.interface.action_space, [action])
                 steps.append(self._collect([observation], batched, [result], time.perf_counter() - started))
                 observation = result[0]
                 if result[2] or result[3]:
@@ -245,6 +276,18 @@ class EnvExecution(RealExecution):
             return steps
         finally:
             self._give_back(env)
+
+    def state_dict(self) -> dict[str, Any]:
+        if self._open:
+            raise RuntimeError(
+                f"slots {sorted(self._open)} are in the middle of real episodes, whose environments cannot be saved: "
+                "save when those episodes have ended"
+            )
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for slot in list(self._open):
+            self._give_back(self._open.pop(slot)[0])
 
     def close(self) -> None:
         self._stop_threads()
@@ -257,7 +300,7 @@ class EnvExecution(RealExecution):
             if self._free:
                 return self._free.pop()
             if self._make is None:
-                raise RuntimeError("the only real environment is busy with another episode, and no way to make a second was given")
+                raise RuntimeError("the only real environment is busy with another episode, and no function makes a second")
             env = self._make()
             self._all.append(env)
             return env
@@ -277,10 +320,10 @@ class EnvExecution(RealExecution):
         reward = np.array([float(value) for value in rewards])
         valid = np.isfinite(reward) & np.array([bool(info.get("reward_valid", True)) for info in infos])
         context = np.array([int(info.get("context", 0)) for info in infos], dtype=np.int64)
-        after = stack(space, list(observations))
+        after = stack_samples(space, list(observations))
         ended, cut = np.array(terminated, bool), np.array(truncated, bool)
         step = Step(after, np.where(valid, reward, 0.0), ended, cut, np.ones(n, bool), valid, {"context": context})
-        transitions = Transitions(stack(space, before), actions, step.reward, after, ended, cut, valid, context)
+        transitions = Transitions(stack_samples(space, before), actions, step.reward, after, ended, cut, valid, context)
         return RealStep(step, transitions, wall_s, wall_s, list(infos))
 
 

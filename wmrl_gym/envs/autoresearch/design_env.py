@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box, MultiDiscrete
@@ -41,6 +41,8 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
 
     Arguments are those of :class:`~wmrl_gym.envs.autoresearch.logic.AutoResearch`, with three turns, and 3 s for each execution.
     """
+
+    shows_text: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -129,9 +131,9 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
         pairs = zip(attempt.task.tolist(), attempt.design, strict=True)
         return [(context, render_design(self.tasks[context], design)) for context, design in pairs]
 
-    def _first_observation(self, context: int) -> NDArray[np.float32]:
-        first = np.zeros(self.observation_space.shape or (), dtype=np.float32)
-        first[: self._meta.shape[1]] = self._meta[context]
+    def _first_observations(self, context: NDArray[np.int64]) -> NDArray[np.float32]:
+        first = np.zeros((len(context), *(self.observation_space.shape or ())), dtype=np.float32)
+        first[:, : self._meta.shape[1]] = self._meta[context]
         return first
 
     def _observation(self, state: Progress, attempt: DesignAttempt, outcome: Outcome) -> NDArray[np.float32]:

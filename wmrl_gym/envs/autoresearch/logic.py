@@ -20,7 +20,7 @@ from wmrl_gym.envs.autoresearch.feedback import report, score_line
 from wmrl_gym.envs.autoresearch.grading import grade, ladder_value
 from wmrl_gym.envs.autoresearch.progress import NO_STATUS, Payment, Progress, RewardMode, Rules
 from wmrl_gym.envs.autoresearch.task import Task
-from wmrl_gym.factored import Factored, Outcome, Step
+from wmrl_gym.factored import Factored, Outcome, Step, draw
 from wmrl_gym.sandbox import ExecutionResult, Limits, Sandbox, make_sandbox
 
 AttemptT = TypeVar("AttemptT")
@@ -78,8 +78,8 @@ class AutoResearch(Factored[Progress, AttemptT]):
         asked = {name: int(value) if name in whole else float(value) for name, value in task.spec.limits.items()}
         return replace(Limits(), **asked)  # type: ignore[arg-type]
 
-    def start(self, rng: np.random.Generator, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Draw a task, or take ``options["task"]``, and give the first observation.
+    def start(self, seed: NDArray[np.int64], options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, NDArray[Any]]]:
+        """Draw a task for each seed, or take ``options["task"]``, and give the first observations.
 
         Raises:
             ValueError: for an option other than "task", or a task that is not one of this environment's.
@@ -88,8 +88,8 @@ class AutoResearch(Factored[Progress, AttemptT]):
         name = chosen.pop("task", None)
         if chosen:
             raise ValueError(f"the only option is 'task', got {sorted(chosen)}")
-        context = int(rng.integers(len(self.tasks))) if name is None else self._context(name)
-        return self._first_observation(context), {"context": context, "status": NO_STATUS}
+        context = draw(seed, len(self.tasks)) if name is None else np.full(len(seed), self._context(name), dtype=np.int64)
+        return self._first_observations(context), {"context": context, "status": np.full(len(seed), NO_STATUS)}
 
     def begin(self, observation: Any, info: Mapping[str, NDArray[Any]]) -> Progress:
         """Fresh episodes of the tasks in ``info["context"]``."""
@@ -130,8 +130,8 @@ class AutoResearch(Factored[Progress, AttemptT]):
         """The context and the code of each attempt in a batch."""
 
     @abstractmethod
-    def _first_observation(self, context: int) -> Any:
-        """One observation of a fresh episode."""
+    def _first_observations(self, context: NDArray[np.int64]) -> Any:
+        """The batch of observations of fresh episodes of these tasks."""
 
     @abstractmethod
     def _observation(self, state: Progress, attempt: AttemptT, outcome: Outcome) -> Any:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from wmrl_gym.envs.autoresearch.feedback import MALFORMED_FEEDBACK, MAX_FEEDBACK, expected_report, report, tail
 from wmrl_gym.envs.autoresearch.logic import AutoResearch, TaskChoice
 from wmrl_gym.envs.autoresearch.profile import profile
-from wmrl_gym.envs.autoresearch.progress import DESCRIBED, MALFORMED, STATUS_VALUES, SYNTAX_ERROR, Progress, RewardMode
+from wmrl_gym.envs.autoresearch.progress import DESCRIBED, MALFORMED, STATUS_VALUES, SYNTAX_ERROR, VALID, Progress, RewardMode
 from wmrl_gym.envs.autoresearch.reply import syntax_error, understand
 from wmrl_gym.envs.autoresearch.static_features import static_features
 from wmrl_gym.envs.autoresearch.task import Task
@@ -147,10 +147,11 @@ class AutoResearchText(AutoResearch[TextAttempt]):
         return attempt.code
 
     def describe(self, attempt: TextAttempt, outcome: Outcome) -> Outcome:
-        """Write what the sandbox would report, where the gate has not written it already."""
+        """Write what the sandbox would report, where neither the gate nor an alike failure has been quoted already."""
         feedback = outcome.feedback.copy()
         for i, context in enumerate(attempt.task):
-            if attempt.kind[i] == CODE and outcome.status[i] != SYNTAX_ERROR:
+            quoted = outcome.status[i] != VALID and outcome.feedback[i]
+            if attempt.kind[i] == CODE and outcome.status[i] != SYNTAX_ERROR and not quoted:
                 status, shown = int(outcome.status[i]), float(outcome.shown[i])
                 feedback[i] = expected_report(self.tasks[context], status, shown, wall_s=self.limits[context].wall_s)
         return replace(outcome, feedback=feedback)
@@ -158,13 +159,14 @@ class AutoResearchText(AutoResearch[TextAttempt]):
     def _programs(self, attempt: TextAttempt) -> Sequence[tuple[int, str]]:
         return list(zip(attempt.task.tolist(), attempt.code, strict=True))
 
-    def _first_observation(self, context: int) -> dict[str, Any]:
+    def _first_observations(self, context: NDArray[np.int64]) -> dict[str, Any]:
+        count = len(context)
         return {
-            "task": self._statements[context],
-            "feedback": "",
-            "turn": np.int64(0),
-            "max_turns": np.int64(self.rules.max_turns),
-            "best": np.zeros(1, dtype=np.float32),
+            "task": tuple(self._statements[each] for each in context),
+            "feedback": ("",) * count,
+            "turn": np.zeros(count, dtype=np.int64),
+            "max_turns": np.full(count, self.rules.max_turns, dtype=np.int64),
+            "best": np.zeros((count, 1), dtype=np.float32),
         }
 
     def _observation(self, state: Progress, attempt: TextAttempt, outcome: Outcome) -> dict[str, Any]:
