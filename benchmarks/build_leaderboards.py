@@ -129,7 +129,8 @@ def statistics(name: str, board: list[Entry], drawn: list[Entry]) -> str:
     ends = {end: sum(entry.outcome == end for entry in drawn) / len(drawn) for end in ("error", "wall", "cpu", "invalid")}
     best = next(entry.test for entry in board if not entry.solution.startswith("hand-made"))
     return (
-        f"{name:16} n={len(board)} best={scores[0]:.4f} best design={best:.4f} median={np.median(scores):.4f} worst={scores[-1]:.4f} | "
+        f"{name:16} n={len(board)} best={scores[0]:.4f} best design={best:.4f} "
+        f"median={np.median(scores):.4f} worst={scores[-1]:.4f} | "
         f"{len(drawn)} designs: errors {ends['error']:.0%}, time-outs {ends['wall'] + ends['cpu']:.0%}, "
         f"invalid {ends['invalid']:.0%}, median {np.median(seconds):.2f} s, mean {np.mean(seconds):.2f} s"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium as gym
@@ -38,8 +37,8 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def logic(directories: list[Path], sandbox: Sandbox) -> Iterator[AutoResearchDesign]:
-    yield AutoResearchDesign(directories, sandbox=sandbox)
+def logic(directories: list[Path], sandbox: Sandbox) -> AutoResearchDesign:
+    return AutoResearchDesign(directories, sandbox=sandbox)
 
 
 def test_an_episode_pays_the_best_of_its_attempts_at_its_end(directories: list[Path], sandbox: Sandbox) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ def table(*rows: str, header: str = "id,y") -> bytes:
     return ("\n".join([header, *rows]) + "\n").encode()
 
 
-def full(values: list[object], header: str = "id,y") -> bytes:
+def full(values: Sequence[object], header: str = "id,y") -> bytes:
     return table(*(f"{name},{value}" for name, value in zip(IDS, values, strict=True)), header=header)
 
 
@@ -74,7 +75,11 @@ INVALID = [
     ("ranking", full(["1.5", *HALVES[1:]]), r"probabilities must lie in \[0, 1\], got 1.5"),
     ("ranking", full(["-0.1", *HALVES[1:]]), r"probabilities must lie in \[0, 1\], got -0.1"),
     ("loss", full(["nan", *HALVES[1:]]), "is not a finite number"),
-    ("losses", full(["0.2,0.2,0.2"] * 8, header="id,prob_ant,prob_bee,prob_cow"), "probabilities of id 't0' sum to 0.6, expected 1"),
+    (
+        "losses",
+        full(["0.2,0.2,0.2"] * 8, header="id,prob_ant,prob_bee,prob_cow"),
+        "probabilities of id 't0' sum to 0.6, expected 1",
+    ),
     ("losses", full(HALVES), "wrong columns"),
     ("labels", b'id,y\nt0,"ant', "ids are missing|not valid csv|unknown label"),
     ("labels", b"id,y\nt0," + b"a" * 200_000, "not valid csv|unknown label"),
@@ -177,7 +182,9 @@ def test_an_empty_cell_of_a_leaderboard_is_a_failed_entry(tmp_path: Path) -> Non
     st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=10),
     st.booleans(),
 )
-def test_percentile_lies_in_0_1_and_never_falls_as_the_score_gets_better(entries: list[float], scores: list[float], larger: bool) -> None:
+def test_percentile_lies_in_0_1_and_never_falls_as_the_score_gets_better(
+    entries: list[float], scores: list[float], larger: bool
+) -> None:
     better_last = sorted(scores, reverse=not larger)
     percentile = Leaderboard.of(entries, larger_is_better=larger).percentile(better_last)
     assert ((percentile >= 0) & (percentile <= 1)).all()

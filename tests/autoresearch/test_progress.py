@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -68,7 +70,9 @@ def test_both_reward_modes_have_the_same_return_and_it_is_the_best_attempt(outco
 
 
 @given(st.data(), st.integers(1, 9), st.sampled_from(["final", "improvement"]), st.sampled_from([None, 0.8]))
-def test_many_rollouts_at_once_equal_each_on_its_own(data: st.DataObject, count: int, reward: str, terminate_on: float | None) -> None:
+def test_many_rollouts_at_once_equal_each_on_its_own(
+    data: st.DataObject, count: int, reward: str, terminate_on: float | None
+) -> None:
     rules = Rules(3, "final" if reward == "final" else "improvement", terminate_on)
     state = Progress(
         task=np.arange(count),
@@ -83,15 +87,15 @@ def test_many_rollouts_at_once_equal_each_on_its_own(data: st.DataObject, count:
     )
     together = settle(state, outcome, rules)
     apart = [settle(take(state, [i]), take(outcome, [i]), rules) for i in range(count)]
-    for whole, parts in zip(together, (concatenate([a[0] for a in apart]), concatenate([a[1] for a in apart])), strict=True):
-        for field in type(whole).__slots__:
-            np.testing.assert_array_equal(getattr(whole, field), getattr(parts, field))
+    for whole, parts in ((together[0], concatenate([a[0] for a in apart])), (together[1], concatenate([a[1] for a in apart]))):
+        for field in dataclasses.fields(whole):
+            np.testing.assert_array_equal(getattr(whole, field.name), getattr(parts, field.name))
 
 
 def test_an_unknown_outcome_ends_the_episode_and_says_nothing() -> None:
     state = Progress(np.array([0]), np.array([1]), np.array([0.7]), np.array([0.6]))
     for reward in ("final", "improvement"):
-        after, paid = settle(state, outcome_of([MALFORMED], [0.0], [False]), Rules(2, reward))  # type: ignore[arg-type]
+        after, paid = settle(state, outcome_of([MALFORMED], [0.0], [False]), Rules(2, reward))
         assert (paid.reward[0], paid.terminated[0], paid.truncated[0]) == (0.0, False, True)
         assert (paid.due[0], paid.valid[0]) == (False, False)
         assert (after.best[0], after.best_shown[0]) == (0.7, 0.6)
@@ -100,7 +104,9 @@ def test_an_unknown_outcome_ends_the_episode_and_says_nothing() -> None:
 def test_terminate_on_looks_at_the_shown_value_and_not_at_the_hidden_one() -> None:
     outcome = outcome_of([VALID, VALID], [0.9, 0.6])
     shown: NDArray[np.float64] = np.array([0.6, 0.9])
-    hidden_high_first = Outcome(outcome.status, outcome.value, shown, outcome.feedback, outcome.known, outcome.cpu_s, outcome.wall_s)
+    hidden_high_first = Outcome(
+        outcome.status, outcome.value, shown, outcome.feedback, outcome.known, outcome.cpu_s, outcome.wall_s
+    )
     _, paid = settle(Progress.start(np.array([0, 0])), hidden_high_first, Rules(4, "final", 0.8))
     assert paid.terminated.tolist() == [False, True]
     assert paid.reward.tolist() == [0.0, 0.6]

@@ -38,12 +38,16 @@ def test_the_last_complete_block_of_python_is_the_code(reply: str, code: str) ->
     assert (understood.kind, understood.code) == ("code", code)
 
 
-@pytest.mark.parametrize("reply", ["DESCRIBE", "I would like to look.\n  DESCRIBE  \n", "<describe/>", "<describe />", "```bash\nls\n```\nDESCRIBE"])
+@pytest.mark.parametrize(
+    "reply", ["DESCRIBE", "I would like to look.\n  DESCRIBE  \n", "<describe/>", "<describe />", "```bash\nls\n```\nDESCRIBE"]
+)
 def test_a_line_that_says_describe_asks_for_the_description(reply: str) -> None:
     assert understand(reply).kind == "describe"
 
 
-@pytest.mark.parametrize("reply", ["", "hello", "describe", "please DESCRIBE it", "```python\na = 1", "```bash\nls\n```", "`a = 1`"])
+@pytest.mark.parametrize(
+    "reply", ["", "hello", "describe", "please DESCRIBE it", "```python\na = 1", "```bash\nls\n```", "`a = 1`"]
+)
 def test_anything_else_is_malformed(reply: str) -> None:
     assert understand(reply).kind == "malformed"
 
@@ -77,7 +81,9 @@ def test_what_compiles_is_not_a_syntax_error_even_where_warnings_are_errors(code
 def test_code_that_no_compiler_can_take_is_a_syntax_error_and_not_a_crash(tmp_path: Path) -> None:
     assert syntax_error("x = 1\0") is not None
     deep = tmp_path / "deep.py"
-    deep.write_text("from wmrl_gym.envs.autoresearch.reply import syntax_error\nprint(syntax_error('(' * 5000 + ')' * 5000) is not None)\n")
+    deep.write_text(
+        "from wmrl_gym.envs.autoresearch.reply import syntax_error\nprint(syntax_error('(' * 5000 + ')' * 5000) is not None)\n"
+    )
     done = subprocess.run([sys.executable, str(deep)], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
 

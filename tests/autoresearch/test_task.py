@@ -86,7 +86,7 @@ def test_an_ill_formed_csv_is_named(directory: Path, name: str, old: str, new: s
 
 def test_an_empty_csv_is_named(directory: Path) -> None:
     (directory / "public/test.csv").write_text("")
-    with pytest.raises(TaskError, match="test.csv: expected a header and at least one row, got 0 lines"):
+    with pytest.raises(TaskError, match=r"test\.csv: expected a header and at least one row, got 0 lines"):
         Task.load(directory)
 
 

@@ -98,7 +98,9 @@ def test_both_modes_of_reward_have_the_same_return(directory: Path, sandbox: San
         steps = [env.step(reply) for reply in replies]
         returns[mode] = [step[1] for step in steps]
         assert [step[2] for step in steps] == [False, False, False, True]
-        assert [step[4]["reward_due"] for step in steps] == ([False] * 3 + [True] if mode == "final" else [False, True, True, True])
+        assert [step[4]["reward_due"] for step in steps] == (
+            [False] * 3 + [True] if mode == "final" else [False, True, True, True]
+        )
     assert returns["final"] == [0, 0, 0, 0.75]
     assert returns["improvement"] == pytest.approx([0, 0.1, 0.65, 0])
 
@@ -156,7 +158,9 @@ def test_a_lost_sandbox_is_unknown_and_not_a_verdict(mode: str, directory: Path)
 def test_what_is_printed_is_bounded_and_its_end_is_kept(directory: Path, sandbox: Sandbox) -> None:
     env = make(directory, sandbox)
     env.reset(seed=0)
-    observation, *_ = env.step("```python\nprint('a' * 50_000)\nprint('the end')\nraise ValueError('b' * 50_000 + 'the cause')\n```")
+    observation, *_ = env.step(
+        "```python\nprint('a' * 50_000)\nprint('the end')\nraise ValueError('b' * 50_000 + 'the cause')\n```"
+    )
     assert observation in env.observation_space
     assert "the end" in observation["feedback"]
     assert "the cause" in observation["feedback"]
@@ -204,7 +208,9 @@ def test_the_same_seed_gives_the_same_task_and_start(tmp_path: Path) -> None:
 
 
 def test_the_task_of_an_episode_can_be_chosen(tmp_path: Path) -> None:
-    paths = [write_small_task(tmp_path / name, metric="mae", kind="regression", larger_is_better=False) for name in ("ant", "bee")]
+    paths = [
+        write_small_task(tmp_path / name, metric="mae", kind="regression", larger_is_better=False) for name in ("ant", "bee")
+    ]
     env = AutoResearchEnv(paths)
     assert env.factored.contexts == ("ant", "bee")
     assert env.reset(options={"task": "bee"})[1]["context"] == 1

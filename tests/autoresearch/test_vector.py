@@ -106,7 +106,9 @@ def test_a_part_of_the_slots_can_be_reset(directories: list[Path], sandbox: Sand
 
 
 def test_texts_in_a_vector_env(directories: list[Path], sandbox: Sandbox) -> None:
-    envs = FactoredVectorEnv(AutoResearchText(directories, sandbox=sandbox, max_turns=2), 3, max_real=2, autoreset_mode="SameStep")
+    envs = FactoredVectorEnv(
+        AutoResearchText(directories, sandbox=sandbox, max_turns=2), 3, max_real=2, autoreset_mode="SameStep"
+    )
     observation, _ = envs.reset(seed=0)
     assert observation in envs.observation_space
     replies = ("DESCRIBE", "what?", "```python\nprint('é🙂')\n```")
