@@ -178,6 +178,17 @@ def test_a_description_is_the_file_and_costs_a_turn(directory: Path, sandbox: Sa
     assert observation["turn"] == 1
 
 
+def test_a_description_that_is_too_long_keeps_its_beginning(tmp_path: Path) -> None:
+    root = write_small_task(tmp_path / "long", metric="mae", kind="regression", larger_is_better=False)
+    (root / "description.md").write_text("# The beginning\n" + "x" * 20_000)
+    env = AutoResearchEnv(root)
+    env.reset(seed=0)
+    observation, *_ = env.step("DESCRIBE")
+    assert observation in env.observation_space
+    assert observation["feedback"].startswith("# The beginning")
+    assert observation["feedback"].endswith("characters cut]")
+
+
 def test_render_shows_the_transcript_and_needs_a_reset(directory: Path, sandbox: Sandbox) -> None:
     env = make(directory, sandbox, render_mode="ansi")
     with pytest.raises(gym.error.ResetNeeded, match=r"call reset\(\) before render\(\)"):
