@@ -87,7 +87,7 @@ class Factored(ABC, Generic[StateT, AttemptT]):
     shows_text: ClassVar[bool] = True
     """Whether observations hold ``Outcome.feedback``; where they do not, a model need not write it."""
     needs_outcomes: ClassVar[bool] = True
-    """Whether an attempt depends on the outcomes before it. Where it does not, a whole episode's attempts can run side by side."""
+    """Whether an attempt depends on the outcomes before it. Where it does not, an episode's attempts can run side by side."""
     reward_range: tuple[float, float]
     contexts: tuple[str, ...]
     """Names of the contexts (tasks) that ``info["context"]`` indexes."""

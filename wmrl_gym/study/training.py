@@ -12,7 +12,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
-from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.policies import BasePolicy
 
 from wmrl_gym.integrations import sb3
 from wmrl_gym.sandbox import Sandbox
@@ -77,7 +77,7 @@ class _Clock(BaseCallback):
     def elapsed(self) -> float:
         return time.perf_counter() - self.began
 
-    def keep(self, policy: ActorCriticPolicy) -> None:
+    def keep(self, policy: BasePolicy) -> None:
         weights = {name: value.detach().clone() for name, value in policy.state_dict().items()}
         self.run.snapshots.append(Snapshot(self.elapsed, self.count(), weights))
         every = self.config.seconds / self.config.snapshots
