@@ -193,7 +193,8 @@ def machine() -> dict[str, object]:
     """What the numbers were measured on."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-    return {"cpu": model, "cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()}
+    system = {"cores": os.cpu_count(), "kernel": platform.release()}
+    return {"cpu": model, **system, "python": platform.python_version(), "load": os.getloadavg()[0]}
 
 
 def show(measured: dict[str, dict[str, dict[str, float]]]) -> None:

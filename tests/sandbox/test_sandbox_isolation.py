@@ -133,17 +133,17 @@ def test_runs_find_nothing_of_one_another(warm: LocalSandbox, limits: Limits, ta
     leave = """
 for place in ("/workspace", "/tmp", "/dev/shm"):
     open(place + "/left-behind", "w").close()
-libc.shmget(4711, 4096, 0o1666)
+libc.semget(4711, 1, 0o1666)
 found = {}
 """
     look = """
 found = {
     "files": [place for place in ("/workspace", "/tmp", "/dev/shm") if os.path.exists(place + "/left-behind")],
-    "memory": call(libc.shmget, 4711, 4096, 0),
+    "semaphore": call(libc.semget, 4711, 1, 0),
     "data": attempt(os.listdir, "/data"), "store": attempt(os.listdir, "/store"),
 }"""
     report(warm, leave, limits, data_dir=task / "public")
-    assert report(warm, look, limits) == {"files": [], "memory": "ENOENT", "data": "[]", "store": "[]"}
+    assert report(warm, look, limits) == {"files": [], "semaphore": "ENOENT", "data": "[]", "store": "[]"}
 
 
 def test_the_supervisor_can_be_neither_seen_into_nor_stopped(sandbox: LocalSandbox, limits: Limits) -> None:
@@ -174,7 +174,7 @@ found = {
     "user namespace": call(libc.unshare, 0x10000000), "mount": call(libc.mount, b"none", b"/tmp", b"tmpfs", 0, None),
     "unmount": call(libc.umount2, b"/workspace", 2), "chroot": call(libc.chroot, b"/tmp"),
     "keys": call(libc.syscall, 250, 0, 0, 0, 0), "bpf": call(libc.syscall, 321, 0, 0, 0),
-    "rings": call(libc.syscall, 425, 1, None),
+    "lasting memory": call(libc.shmget, 4711, 4096, 0o1666), "rings": call(libc.syscall, 425, 1, None),
     "clone into namespaces": call(libc.syscall, 56, 0x10000011, None, None, None, None),
     "other's limits": call(libc.prlimit, 1, 0, ctypes.create_string_buffer(16), None),
     "other's turn": call(libc.setpriority, 0, 1, 19),

@@ -19,6 +19,7 @@ import pytest
 from processes import NAME_ME, below, descendants, kill, named, until
 
 from wmrl_gym.sandbox import Limits, LocalSandbox, SandboxUnavailable, bubblewrap
+from wmrl_gym.sandbox.data import DataFolder
 
 
 @pytest.fixture
@@ -78,6 +79,23 @@ def test_data_that_only_we_may_read_can_be_used(sandbox: LocalSandbox, limits: L
     (task / "public").chmod(0o700)
     result = sandbox.run("print(open('/data/train.csv').read())", data_dir=task / "public", limits=limits)
     assert result.stdout == "id,y\n1,2\n\n", result.stderr
+
+
+def test_large_data_is_bound_instead_of_copied(warm: LocalSandbox, limits: Limits, task: Path) -> None:
+    task.chmod(0o700)
+    with (task / "public" / "large.bin").open("wb") as file:
+        file.truncate(300 << 20)
+    code = "import os\nprint(os.stat('/data/large.bin').st_size >> 20, os.access('/data/large.bin', os.W_OK))"
+    assert warm.run(code, data_dir=task / "public", limits=limits).stdout == "300 False\n"
+
+
+def test_large_data_that_nobody_else_may_read_is_refused(task: Path) -> None:
+    with (task / "public" / "large.bin").open("wb") as file:
+        file.truncate(300 << 20)
+    (task / "public" / "large.bin").chmod(0o600)
+    folder = DataFolder.scan(task / "public")
+    with pytest.raises(ValueError, match=r"readable by all users.*large\.bin"):
+        folder.check_readable_by_all()
 
 
 def test_an_idle_worker_that_was_killed_is_replaced(limits: Limits) -> None:
