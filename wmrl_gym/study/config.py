@@ -39,9 +39,9 @@ ARMS: dict[str, Arm] = {
 
 PPO_SETTINGS: dict[str, Any] = {
     "n_steps": 3,
-    "batch_size": 48,
-    "n_epochs": 4,
-    "learning_rate": 2e-3,
+    "batch_size": 192,
+    "n_epochs": 6,
+    "learning_rate": 3e-3,
     "gamma": 1.0,
     "gae_lambda": 1.0,
     "ent_coef": 0.01,
