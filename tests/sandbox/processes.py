@@ -27,6 +27,11 @@ def descendants(pid: int) -> set[int]:
     return found - {pid}
 
 
+def children(pid: int) -> set[int]:
+    """The processes right below ``pid``."""
+    return {child for child in _all() if _parent(child) == pid}
+
+
 def below(ancestor: int, name: str) -> set[int]:
     """The processes below ``ancestor`` of that name."""
     return {pid for pid in descendants(ancestor) if _read(pid, "comm").strip() == name}

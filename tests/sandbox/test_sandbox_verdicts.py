@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import below, children
 
 from wmrl_gym.sandbox import ExecutionResult, Limits, LocalSandbox
 
@@ -179,8 +181,34 @@ def test_global_random_numbers_differ_between_warm_runs(limits: Limits) -> None:
     assert set(outputs[0]).isdisjoint(outputs[1])
 
 
-def test_a_warm_worker_has_started_no_thread(limits: Limits) -> None:
+LEARNER = """
+import warnings
+import numpy as np, pandas as pd
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+frame = pd.DataFrame(np.random.default_rng(0).normal(size=(80, 3)), columns=list("abc"))
+train, test = train_test_split(frame, random_state=0)
+model = LogisticRegression(max_iter=1).fit(train[["a", "b"]] * 1000, train["c"] > 0)
+print(model.predict_proba(test[["a", "b"]]).round(6))
+warnings.warn("mine")
+LogisticRegression().fit(train, train["c"])
+"""
+
+
+def test_a_worker_with_all_imports_neither_changes_results_nor_hides_warnings(cold: LocalSandbox, limits: Limits) -> None:
     with LocalSandbox() as sandbox:
-        code = "import os, sklearn.ensemble\nprint(len(os.listdir('/proc/self/task')))"
-        result = sandbox.run(code, data_dir=None, limits=limits)
-    assert result.stdout == "1\n"
+        warm, again = (sandbox.run(LEARNER, data_dir=None, limits=limits) for _ in range(2))
+    plain = cold.run(LEARNER, data_dir=None, limits=limits)
+    assert verdict(warm) == verdict(again) == verdict(plain)
+    assert "ConvergenceWarning" in warm.stderr
+    assert "UserWarning: mine" in warm.stderr
+    assert "ValueError: Unknown label type" in warm.stderr
+
+
+def test_a_warm_worker_has_started_no_thread(limits: Limits) -> None:
+    before = below(os.getpid(), "bwrap")
+    with LocalSandbox() as sandbox:
+        sandbox.run("", data_dir=None, limits=limits)
+        (worker,) = below(os.getpid(), "bwrap") - before
+        (first,) = children(worker)
+        assert len(os.listdir(f"/proc/{first}/task")) == 1

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import array
 import gc
-import io
 import os
-import sys
 from collections.abc import Iterator
 
 from . import kernel
+from .rehearsal import can_rehearse, rehearse
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _EXCLUSIVE = 1 << 56 | 1 << 63  # mapped by one process only, and present: see the kernel's pagemap.rst
@@ -27,7 +26,7 @@ def find_hot_ranges() -> array.array[int]:
 
     Empty where the libraries of a typical script have not been imported.
     """
-    if not {"pandas", "sklearn.pipeline"} <= sys.modules.keys():
+    if not can_rehearse():
         return array.array("Q")
     read, write = os.pipe()
     pid = os.fork()
@@ -36,7 +35,9 @@ def find_hot_ranges() -> array.array[int]:
             os.close(read)
             kernel.set_dumpable(True)  # its own files under /proc are closed to it otherwise; nobody else is here yet
             areas = list(_writable_areas())  # those that it shares with its parent, and not what it will add
-            _typical_script()
+            gc.enable()
+            rehearse()
+            gc.collect()
             with os.fdopen(write, "wb") as file:
                 file.write(_exclusive_ranges(areas).tobytes())
         finally:
@@ -78,30 +79,3 @@ def _exclusive_ranges(areas: list[tuple[int, int]]) -> array.array[int]:
                 else:
                     found.extend((address, _PAGE))
     return found
-
-
-def _typical_script() -> None:
-    """What scripts do for a living, on next to no data."""
-    import numpy as np
-    import pandas as pd
-    from sklearn.compose import ColumnTransformer
-    from sklearn.ensemble import RandomForestClassifier
-    from sklearn.impute import SimpleImputer
-    from sklearn.linear_model import LogisticRegression, Ridge
-    from sklearn.model_selection import cross_val_score, train_test_split
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
-    gc.enable()
-    source = "".join(f"{n},{n % 7},{n % 5}.5,{'abc'[n % 3]},{n % 2}\n" for n in range(60))
-    frame = pd.read_csv(io.StringIO("id,x,z,kind,target\n" + source))
-    columns = [("numbers", make_pipeline(SimpleImputer(), StandardScaler()), ["x", "z"]), ("kinds", OneHotEncoder(), ["kind"])]
-    features, target = frame[["x", "z", "kind"]], frame["target"]
-    for model in (LogisticRegression(), RandomForestClassifier(5, random_state=0), Ridge()):
-        pipeline = make_pipeline(ColumnTransformer(columns), model)
-        cross_val_score(pipeline, features, target, cv=3, scoring="accuracy" if hasattr(model, "predict_proba") else None)
-        train, test, *_ = train_test_split(features, target, random_state=np.random.RandomState(0))
-        pipeline.fit(train, target[train.index])
-        answer = pd.DataFrame({"id": test.index, "target": pipeline.predict(test)})
-        answer.to_csv(io.StringIO(), index=False)
-    gc.collect()

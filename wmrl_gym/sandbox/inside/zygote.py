@@ -14,6 +14,7 @@ from . import kernel
 from .enclosures import NestedNamespace, OwnNamespace, clone_into_namespaces
 from .prefault import find_hot_ranges
 from .protocol import send
+from .rehearsal import can_rehearse, rehearse
 from .supervisor import serve, start_program
 
 _OVER, _BROKEN = 3, 4
@@ -35,6 +36,8 @@ def main(config: dict[str, Any]) -> None:
             importlib.import_module(name)
         except ImportError:
             continue  # the script that needs it will say so
+    if can_rehearse():
+        rehearse()
     gc.collect()
     gc.freeze()
     if config["nested"]:
