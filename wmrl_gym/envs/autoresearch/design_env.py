@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, MultiDiscrete
 from numpy.typing import NDArray
 
 from wmrl_gym.envs.autoresearch.design_code import render_design
-from wmrl_gym.envs.autoresearch.design_space import NVEC, one_hot
+from wmrl_gym.envs.autoresearch.design_space import NVEC, crossed, one_hot
 from wmrl_gym.envs.autoresearch.feedback import expected_report
 from wmrl_gym.envs.autoresearch.logic import AutoResearch, TaskChoice
 from wmrl_gym.envs.autoresearch.profile import META_FEATURES, profile
@@ -110,9 +110,9 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
         return np.zeros(count, dtype=np.bool_), nothing
 
     def features(self, attempt: DesignAttempt) -> NDArray[np.float32]:
-        """Meta-features of the task, the task as zeros and ones, and the design as zeros and ones."""
+        """Meta-features of the task, the task, the design, and what the model family is combined with, as zeros and ones."""
         context = np.eye(len(self.tasks), dtype=np.float32)[attempt.task]
-        return np.concatenate([self._meta[attempt.task], context, one_hot(attempt.design)], axis=1)
+        return np.concatenate([self._meta[attempt.task], context, one_hot(attempt.design), crossed(attempt.design)], axis=1)
 
     def text(self, attempt: DesignAttempt) -> Sequence[str]:
         """Nothing: the features say everything about a design."""

@@ -94,3 +94,24 @@ def one_hot(designs: NDArray[np.int64]) -> NDArray[np.float32]:
     hot = np.zeros((len(designs), int(NVEC.sum())), dtype=np.float32)
     hot[np.arange(len(designs))[:, None], columns] = 1.0
     return hot
+
+
+_FAMILY, _WITH = 4, (1, 3, 5)
+"""The slot of the family, and those whose meaning depends most on it: scaling, features and size."""
+
+
+def crossed(designs: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Each design's family together with its scaling, its features and its size, as zeros and ones.
+
+    Args:
+        designs: int64, shape (B, 9).
+
+    Returns:
+        float32, shape (B, 135).
+    """
+    widths = NVEC[list(_WITH)]
+    columns = designs[:, [_FAMILY]] * widths + designs[:, list(_WITH)]
+    offsets = np.concatenate([[0], np.cumsum(NVEC[_FAMILY] * widths)[:-1]])
+    hot = np.zeros((len(designs), int((NVEC[_FAMILY] * widths).sum())), dtype=np.float32)
+    hot[np.arange(len(designs))[:, None], columns + offsets] = 1.0
+    return hot
