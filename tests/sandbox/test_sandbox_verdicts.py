@@ -25,7 +25,10 @@ SCRIPTS = {
     "crashes": "import ctypes; ctypes.string_at(0)",
     "leaves a file open": "import os\nfile = open(os.environ['SUBMISSION_PATH'], 'w')\nfile.write('id,y\\n')\n",
     "has exit functions": "import atexit\natexit.register(print, 'bye')\n1 / 0\n",
-    "leaves a thread": "import threading\nthreading.Timer(0.01, print, ['late']).start()\nprint('early')\n",
+    "leaves a thread": (
+        "import threading\ndef late():\n    threading.main_thread().join()\n    print('late')\n"
+        "threading.Thread(target=late).start()\nprint('early')\n"
+    ),
     "knows its name": "import sys; print(__name__, __file__, sys.argv, sys.path[0], __doc__, __spec__)",
     "has future imports": "from __future__ import annotations\ndef f(x: Missing): pass\nprint(f.__annotations__)",
     "replaces the hook": "import sys\nsys.excepthook = lambda *_: print('hooked')\n1 / 0\n",
