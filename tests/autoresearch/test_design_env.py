@@ -129,8 +129,8 @@ def test_predicted_feedback_reads_like_the_real_one(logic: AutoResearchDesign) -
         assert guess.splitlines()[:2] == truth.splitlines()[:2]
 
 
-def test_designs_have_three_seconds_unless_told_otherwise(directories: list[Path]) -> None:
-    assert {limits.wall_s for limits in AutoResearchDesign(directories).limits} == {3.0}
+def test_designs_have_one_second_of_cpu_time_unless_told_otherwise(directories: list[Path]) -> None:
+    assert {limits.cpu_s for limits in AutoResearchDesign(directories).limits} == {1.0}
     assert AutoResearchDesign(directories, limits=Limits(wall_s=9.0)).limits[0].wall_s == 9.0
 
 

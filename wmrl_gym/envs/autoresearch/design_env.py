@@ -39,7 +39,8 @@ class DesignAttempt:
 class AutoResearchDesign(AutoResearch[DesignAttempt]):
     """The logic of the design environment; see :class:`AutoResearchDesignEnv` for actions and observations.
 
-    Arguments are those of :class:`~wmrl_gym.envs.autoresearch.logic.AutoResearch`, with three turns, and one CPU second for each execution.
+    Arguments are those of :class:`~wmrl_gym.envs.autoresearch.logic.AutoResearch`, with three turns, and one CPU second for each
+    execution.
     """
 
     shows_text: ClassVar[bool] = False
@@ -77,7 +78,7 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
         return (*META_FEATURES, *statuses, "last_shown", *choices, "turn", "best_shown")
 
     def default_limits(self, task: Task) -> Limits:
-        """Short, so that slow choices really run out of time. CPU time decides, since it depends least on what else is running."""
+        """Short, so that slow choices really run out of time. CPU time decides: it depends least on what else is running."""
         return Limits(wall_s=6.0, cpu_s=1.0, memory_mb=2048)
 
     def attempt(self, state: Progress, action: Any) -> DesignAttempt:
@@ -123,7 +124,7 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
         feedback = np.empty(len(attempt.task), dtype=object)
         for i, context in enumerate(attempt.task):
             feedback[i] = expected_report(
-                self.tasks[context], int(outcome.status[i]), float(outcome.shown[i]), wall_s=self.limits[context].wall_s
+                self.tasks[context], int(outcome.status[i]), float(outcome.shown[i]), limits=self.limits[context]
             )
         return replace(outcome, feedback=feedback)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from wmrl_gym.envs.autoresearch.progress import NO_SUBMISSION, STATUSES, TIMEOUT, VALID
 from wmrl_gym.envs.autoresearch.task import Task
+from wmrl_gym.sandbox import Limits
 
 MAX_FEEDBACK = 8192
 """The longest feedback, in characters."""
@@ -47,6 +48,20 @@ def score_line(task: Task, score: float, percentile: float) -> str:
     return f"validation {measure.name}: {score:.4f} ({direction} is better), beats {percentile:.0%} of the leaderboard"
 
 
+def stopped(limit: str, limits: Limits) -> str:
+    """How a run ended that reached a limit: "wall", "cpu" or "memory".
+
+    >>> stopped("wall", Limits(wall_s=3))
+    'stopped at the limit of 3 s of wall-clock time'
+    """
+    bounds = {
+        "wall": f"{limits.wall_s:g} s of wall-clock time",
+        "cpu": f"{limits.cpu_s:g} s of CPU time",
+        "memory": f"{limits.memory_mb} MiB of memory",
+    }
+    return f"stopped at the limit of {bounds[limit]}"
+
+
 def report(status: int, *, ended: str, verdict: str = "", stdout: str = "", stderr: str = "") -> str:
     """Feedback on code that ran.
 
@@ -67,17 +82,17 @@ def report(status: int, *, ended: str, verdict: str = "", stdout: str = "", stde
     return "\n".join(parts)
 
 
-def expected_report(task: Task, status: int, shown: float, *, wall_s: float) -> str:
+def expected_report(task: Task, status: int, shown: float, *, limits: Limits) -> str:
     """Feedback in the same form, for an outcome that a model predicts.
 
     Args:
         task: the task.
         status: index into the statuses.
         shown: the value that the agent may see, in [0.5, 1] where the status is valid; NaN shows no score.
-        wall_s: the time limit, in seconds.
+        limits: the bounds of an execution; code that computes without pause reaches the shorter of the two time limits first.
     """
     if status == TIMEOUT:
-        return report(status, ended=f"stopped at the limit of {wall_s:g} s of wall-clock time")
+        return report(status, ended=stopped("cpu" if limits.cpu_s < limits.wall_s else "wall", limits))
     if status == VALID:
         percentile = min(max(2.0 * shown - 1.0, 0.0), 1.0)
         verdict = "" if shown != shown else score_line(task, task.leaderboard.score_at(percentile), percentile)

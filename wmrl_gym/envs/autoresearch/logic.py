@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from wmrl_gym.envs.autoresearch import progress as rules_of
 from wmrl_gym.envs.autoresearch.catalogue import list_tasks, load_task
-from wmrl_gym.envs.autoresearch.feedback import report, score_line
+from wmrl_gym.envs.autoresearch.feedback import report, score_line, stopped
 from wmrl_gym.envs.autoresearch.grading import grade, ladder_value
 from wmrl_gym.envs.autoresearch.progress import NO_STATUS, Payment, Progress, RewardMode, Rules
 from wmrl_gym.envs.autoresearch.task import Task
@@ -199,12 +199,7 @@ def _load(choice: TaskChoice) -> tuple[Task, ...]:
 
 
 def _ended(result: ExecutionResult, limits: Limits) -> str:
-    bounds = {
-        "wall": f"stopped at the limit of {limits.wall_s:g} s of wall-clock time",
-        "cpu": f"stopped at the limit of {limits.cpu_s:g} s of CPU time",
-        "memory": f"stopped at the limit of {limits.memory_mb} MiB of memory",
-    }
-    return f"exit code: {result.exit_code}" if result.exceeded is None else bounds[result.exceeded]
+    return f"exit code: {result.exit_code}" if result.exceeded is None else stopped(result.exceeded, limits)
 
 
 def _problem(result: ExecutionResult) -> str | None:

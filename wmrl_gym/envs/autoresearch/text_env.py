@@ -153,7 +153,7 @@ class AutoResearchText(AutoResearch[TextAttempt]):
             quoted = outcome.status[i] != VALID and outcome.feedback[i]
             if attempt.kind[i] == CODE and outcome.status[i] != SYNTAX_ERROR and not quoted:
                 status, shown = int(outcome.status[i]), float(outcome.shown[i])
-                feedback[i] = expected_report(self.tasks[context], status, shown, wall_s=self.limits[context].wall_s)
+                feedback[i] = expected_report(self.tasks[context], status, shown, limits=self.limits[context])
         return replace(outcome, feedback=feedback)
 
     def _programs(self, attempt: TextAttempt) -> Sequence[tuple[int, str]]:
