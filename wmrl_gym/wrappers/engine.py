@@ -70,7 +70,7 @@ class Engine:
         self._learnt = 0
         self._pair_count = 0
         self._behind = BackgroundAnchors(real, max_in_flight=options.max_in_flight)
-        self._late: dict[int, float] | None = None
+        self._late: tuple[dict[int, float], set[int]] | None = None
         n = options.num_slots
         self._episode, self._group, self._steps, self._context = (np.zeros(n, np.int64) for _ in range(4))
         self._anchor, self._opened = np.zeros(n, bool), np.zeros(n, bool)
@@ -155,14 +155,14 @@ class Engine:
     def poll(self) -> None:
         """Take in the background anchors that have finished."""
         for recording, steps in self._behind.finished():
-            if steps is None:
-                self.unknown += 1
-                continue
-            self._take_in(steps)
-            pairs = recording.pairs(steps)
+            self.unknown += steps is None
+            self._take_in(steps or [])
+            pairs = recording.pairs(steps or [])
             self.stream.add(pairs)
             if self._late is not None:
-                self._late.update(zip(pairs.pair.tolist(), pairs.real.tolist(), strict=True))
+                truths, lost = self._late
+                truths.update(zip(pairs.pair.tolist(), pairs.real.tolist(), strict=True))
+                lost.update(number for number in recording.pair if number != NO_PAIR and number not in truths)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for all background anchors, at most ``timeout_s`` seconds; returns whether none is left."""
@@ -172,9 +172,12 @@ class Engine:
         self.poll()
         return self._behind.in_flight == 0
 
-    def collect_late(self) -> dict[int, float]:
-        """The late truths that arrived since the last call, by pair number; the first call starts the collection."""
-        collected, self._late = self._late or {}, {}
+    def collect_late(self) -> tuple[dict[int, float], set[int]]:
+        """The late truths that arrived since the last call, by pair number, and the numbers of those that never will.
+
+        The first call starts the collection.
+        """
+        collected, self._late = self._late or ({}, set()), ({}, set())
         return collected
 
     def runs_for_real(self, slot: int) -> bool:
