@@ -192,13 +192,13 @@ class Fit:
             mean = out[..., 0].double().numpy()
         rows = np.arange(len(x))
         spread = mean.std(axis=0)
-        own = (mean.mean(axis=0), variance.mean(axis=0), p.mean(axis=0))
+        own = (mean.mean(axis=0), variance.mean(axis=0))
         if elite is not None:
-            own = (mean[elite, rows], variance[elite, rows], p[elite, rows])
+            own = (mean[elite, rows], variance[elite, rows])
         unit, centre = float(scales.reward.std[0]), float(scales.reward.mean[0])
         reward = np.clip(own[0] * unit + centre, self.seen.reward_low, self.seen.reward_high)
         std = np.sqrt(own[1] + spread**2) * unit * self.reward_factor
-        return Guess(reward, std, spread * unit, own[2] if self.seen.ends else np.zeros(len(x)))
+        return Guess(reward, std, spread * unit, p.mean(axis=0) if self.seen.ends else np.zeros(len(x)))
 
 
 def fit(
