@@ -56,7 +56,10 @@ flat = make_union(
 """
 _LABELS = 'pd.DataFrame({{"{id}": test["{id}"], "{target}": model.predict(X_test)}})'
 _BINARY = 'pd.DataFrame({{"{id}": test["{id}"], "{target}": model.predict_proba(X_test)[:, 1]}})'
-_MANY = 'pd.DataFrame(model.predict_proba(X_test), columns=[f"prob_{{c}}" for c in model.classes_]).assign(**{{"{id}": test["{id}"]}})'
+_MANY = (
+    'pd.DataFrame(model.predict_proba(X_test), columns=[f"prob_{{label}}" for label in model.classes_])'
+    '.assign(**{{"{id}": test["{id}"]}})'
+)
 
 _REGRESSORS = {
     "ridge": "RidgeCV(np.logspace(-2, 3, 20))",
@@ -64,41 +67,65 @@ _REGRESSORS = {
     "elastic net on splines": "make_pipeline(SplineTransformer(5), ElasticNetCV(cv=5, random_state=0, max_iter=3000))",
     "ridge on products": "make_pipeline(PolynomialFeatures(2), StandardScaler(), RidgeCV(np.logspace(-1, 4, 20)))",
     "support vectors, searched": 'GridSearchCV(SVR(), {"C": [1, 3, 10, 30, 100], "gamma": ["scale", 0.01, 0.03]}, cv=5)',
-    "gradient boosting": "GradientBoostingRegressor(n_estimators=200, max_depth=3, subsample=0.7, learning_rate=0.05, random_state=0)",
-    "gradient boosting on the log": "TransformedTargetRegressor(GradientBoostingRegressor(n_estimators=200, learning_rate=0.05, "
-    "subsample=0.7, random_state=0), func=np.log1p, inverse_func=np.expm1)",
+    "gradient boosting": (
+        "GradientBoostingRegressor(n_estimators=200, max_depth=3, subsample=0.7, learning_rate=0.05, random_state=0)"
+    ),
+    "gradient boosting on the log": (
+        "TransformedTargetRegressor(GradientBoostingRegressor(n_estimators=200, learning_rate=0.05, "
+        "subsample=0.7, random_state=0), func=np.log1p, inverse_func=np.expm1)"
+    ),
     "extra trees": "ExtraTreesRegressor(300, min_samples_leaf=2, max_features=0.5, random_state=0)",
-    "gaussian process": "GaussianProcessRegressor(ConstantKernel() * RBF(5.0) + WhiteKernel(), normalize_y=True, random_state=0)",
-    "vote": 'VotingRegressor([("svr", SVR(C=10)), ("ridge", RidgeCV()), ("trees", ExtraTreesRegressor(200, min_samples_leaf=2, '
-    'random_state=0)), ("boosting", GradientBoostingRegressor(subsample=0.7, random_state=0))])',
-    "stack": 'StackingRegressor([("svr", SVR(C=10)), ("ridge", RidgeCV()), ("trees", ExtraTreesRegressor(200, min_samples_leaf=2, '
-    'random_state=0)), ("boosting", GradientBoostingRegressor(subsample=0.7, random_state=0))])',
+    "gaussian process": (
+        "GaussianProcessRegressor(ConstantKernel() * RBF(5.0) + WhiteKernel(), normalize_y=True, random_state=0)"
+    ),
+    "vote": (
+        'VotingRegressor([("svr", SVR(C=10)), ("ridge", RidgeCV()), ("trees", ExtraTreesRegressor(200, '
+        'min_samples_leaf=2, random_state=0)), ("boosting", GradientBoostingRegressor(subsample=0.7, '
+        "random_state=0))])"
+    ),
+    "stack": (
+        'StackingRegressor([("svr", SVR(C=10)), ("ridge", RidgeCV()), ("trees", ExtraTreesRegressor(200, '
+        'min_samples_leaf=2, random_state=0)), ("boosting", GradientBoostingRegressor(subsample=0.7, '
+        "random_state=0))])"
+    ),
 }
 _CLASSIFIERS = {
     "logistic": "LogisticRegression(C=0.3, max_iter=2000{weight})",
     "logistic, weak penalty": "LogisticRegression(C=3.0, max_iter=2000{weight})",
     "logistic on splines": "make_pipeline(SplineTransformer(4), LogisticRegression(C=0.1, max_iter=2000{weight}))",
-    "logistic on products": "make_pipeline(PolynomialFeatures(2), StandardScaler(), LogisticRegression(C=0.005, max_iter=500{weight}))",
+    "logistic on products": (
+        "make_pipeline(PolynomialFeatures(2), StandardScaler(), LogisticRegression(C=0.005, max_iter=500{weight}))"
+    ),
     "support vectors": "CalibratedClassifierCV(SVC(C=3.0{weight}), ensemble=False)",
-    "gradient boosting": "GradientBoostingClassifier(n_estimators=120, max_depth=3, subsample=0.7, learning_rate=0.05, random_state=0)",
+    "gradient boosting": (
+        "GradientBoostingClassifier(n_estimators=120, max_depth=3, subsample=0.7, learning_rate=0.05, random_state=0)"
+    ),
     "random forest": "RandomForestClassifier(300, min_samples_leaf=3, random_state=0{weight})",
     "extra trees": "ExtraTreesClassifier(300, min_samples_leaf=2, random_state=0{weight})",
-    "bagged networks": "BaggingClassifier(MLPClassifier((32,), alpha=1.0, max_iter=150, random_state=0), 8, random_state=0)",
-    "vote": 'VotingClassifier([("line", LogisticRegression(C=0.3, max_iter=2000{weight})), ("trees", ExtraTreesClassifier(200, '
-    'min_samples_leaf=2, random_state=0{weight})), ("kernel", CalibratedClassifierCV(SVC(C=3.0), ensemble=False))], voting="soft")',
-    "stack": 'StackingClassifier([("line", LogisticRegression(C=0.3, max_iter=2000)), ("trees", ExtraTreesClassifier(200, '
-    'min_samples_leaf=2, random_state=0)), ("boosting", HistGradientBoostingClassifier(max_iter=60, random_state=0))], '
-    "LogisticRegression(max_iter=2000{weight}), cv=4)",
+    "bagged networks": ("BaggingClassifier(MLPClassifier((32,), alpha=1.0, max_iter=150, random_state=0), 8, random_state=0)"),
+    "vote": (
+        'VotingClassifier([("line", LogisticRegression(C=0.3, max_iter=2000{weight})), ("trees", '
+        'ExtraTreesClassifier(200, min_samples_leaf=2, random_state=0{weight})), ("kernel", '
+        'CalibratedClassifierCV(SVC(C=3.0), ensemble=False))], voting="soft")'
+    ),
+    "stack": (
+        'StackingClassifier([("line", LogisticRegression(C=0.3, max_iter=2000)), ("trees", '
+        'ExtraTreesClassifier(200, min_samples_leaf=2, random_state=0)), ("boosting", '
+        "HistGradientBoostingClassifier(max_iter=60, random_state=0))], "
+        "LogisticRegression(max_iter=2000{weight}), cv=4)"
+    ),
 }
 _READERS = {
     "logistic": "LogisticRegression(C=10.0, max_iter=1000)",
     "logistic, weak penalty": "LogisticRegression(C=100.0, max_iter=1000)",
     "naive bayes, calibrated": "CalibratedClassifierCV(ComplementNB(alpha=0.1), ensemble=False)",
     "support vectors": 'CalibratedClassifierCV(SVC(kernel="linear", C=1.0), ensemble=False)',
-    "topics": "make_pipeline(TruncatedSVD(150, random_state=0), StandardScaler(), LogisticRegression(C=0.05, max_iter=1000))",
-    "vote": 'VotingClassifier([("line", LogisticRegression(C=30.0, max_iter=1000)), ("bayes", CalibratedClassifierCV('
-    'ComplementNB(alpha=0.1), ensemble=False)), ("kernel", CalibratedClassifierCV(SVC(kernel="linear"), ensemble=False))], '
-    'voting="soft")',
+    "topics": ("make_pipeline(TruncatedSVD(150, random_state=0), StandardScaler(), LogisticRegression(C=0.05, max_iter=1000))"),
+    "vote": (
+        'VotingClassifier([("line", LogisticRegression(C=30.0, max_iter=1000)), ("bayes", '
+        'CalibratedClassifierCV(ComplementNB(alpha=0.1), ensemble=False)), ("kernel", '
+        'CalibratedClassifierCV(SVC(kernel="linear"), ensemble=False))], voting="soft")'
+    ),
 }
 
 

@@ -86,6 +86,8 @@ class Factored(ABC, Generic[StateT, AttemptT]):
     """The value that each status always has; NaN where it varies (a valid submission's depends on its quality)."""
     shows_text: ClassVar[bool] = True
     """Whether observations hold ``Outcome.feedback``; where they do not, a model need not write it."""
+    needs_outcomes: ClassVar[bool] = True
+    """Whether an attempt depends on the outcomes before it. Where it does not, an episode's attempts can run side by side."""
     reward_range: tuple[float, float]
     contexts: tuple[str, ...]
     """Names of the contexts (tasks) that ``info["context"]`` indexes."""

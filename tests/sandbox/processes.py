@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 # Names the calling process, so that it can be found from outside of its namespace.
@@ -26,14 +27,20 @@ def descendants(pid: int) -> set[int]:
     return found - {pid}
 
 
+def children(pid: int) -> set[int]:
+    """The processes right below ``pid``."""
+    return {child for child in _all() if _parent(child) == pid}
+
+
 def below(ancestor: int, name: str) -> set[int]:
     """The processes below ``ancestor`` of that name."""
     return {pid for pid in descendants(ancestor) if _read(pid, "comm").strip() == name}
 
 
 def kill(pid: int) -> None:
-    """Kill a process that this test started."""
-    os.kill(pid, signal.SIGKILL)
+    """Kill a process that this test started; it may have died with another one."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:

@@ -28,8 +28,9 @@ def unsafe() -> Iterator[RlimitSandbox]:
 @pytest.mark.parametrize(
     ("name", "value", "error"),
     [
-        ("wall_s", 0, ValueError), ("cpu_s", -1.0, ValueError), ("wall_s", float("nan"), ValueError), ("cpu_s", float("inf"), ValueError),
-        ("memory_mb", 1.5, TypeError), ("processes", True, TypeError), ("file_mb", "64", TypeError), ("output_kb", None, TypeError),
+        ("wall_s", 0, ValueError), ("cpu_s", -1.0, ValueError), ("wall_s", float("nan"), ValueError),
+        ("cpu_s", float("inf"), ValueError), ("memory_mb", 1.5, TypeError), ("processes", True, TypeError),
+        ("file_mb", "64", TypeError), ("output_kb", None, TypeError),
     ],
 )  # fmt: skip
 def test_senseless_limits_are_refused(name: str, value: object, error: type[Exception]) -> None:

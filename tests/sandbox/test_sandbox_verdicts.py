@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import below, children
 
 from wmrl_gym.sandbox import ExecutionResult, Limits, LocalSandbox
 
@@ -27,7 +29,7 @@ SCRIPTS = {
     "knows its name": "import sys; print(__name__, __file__, sys.argv, sys.path[0], __doc__, __spec__)",
     "has future imports": "from __future__ import annotations\ndef f(x: Missing): pass\nprint(f.__annotations__)",
     "replaces the hook": "import sys\nsys.excepthook = lambda *_: print('hooked')\n1 / 0\n",
-    "forks workers": "import multiprocessing\nif __name__ == '__main__':\n    with multiprocessing.Pool(2) as p: print(p.map(abs, [-1, -2]))",
+    "forks workers": "import multiprocessing\nwith multiprocessing.Pool(2) as pool: print(pool.map(abs, [-1, -2]))",
     "writes in C": "import ctypes; ctypes.CDLL(None).printf(b'from C')",
     "reads nothing": "import sys; print(repr(sys.stdin.read()))",
 }
@@ -36,7 +38,8 @@ SCRIPTS = {
 def verdict(result: ExecutionResult) -> tuple[object, ...]:
     """All of a result but what it cost."""
     return (
-        result.exit_code, result.exceeded, result.stdout, result.stderr, result.submission, result.submission_problem, result.failed,
+        result.exit_code, result.exceeded, result.stdout, result.stderr,
+        result.submission, result.submission_problem, result.failed,
     )  # fmt: skip
 
 
@@ -45,8 +48,9 @@ def test_a_run_reports_what_a_plain_interpreter_does(name: str, warm: LocalSandb
     (tmp_path / "solution.py").write_bytes(SCRIPTS[name].encode())
     environment = {"SUBMISSION_PATH": str(tmp_path / "submission.csv"), "PYTHONDONTWRITEBYTECODE": "1"}
     plain = subprocess.run(
-        [sys.executable, tmp_path / "solution.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
+        [sys.executable, tmp_path / "solution.py"], cwd=tmp_path, env=environment, capture_output=True, text=True,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
     result = warm.run(SCRIPTS[name], data_dir=None, limits=limits)
     assert result.exit_code == plain.returncode
     assert result.stdout == plain.stdout.replace(str(tmp_path), "/workspace")
@@ -157,7 +161,8 @@ def test_an_unusable_submission_is_named(code: str, problem: str, sandbox: Local
 
 @pytest.mark.parametrize("content", [b"", b"id,y\n1,2\n", bytes(range(256)) * 4096])
 def test_a_submission_comes_out_byte_for_byte(content: bytes, sandbox: LocalSandbox, limits: Limits) -> None:
-    code = f"import os\nopen(os.environ['SUBMISSION_PATH'], 'wb').write(bytes.fromhex({content[:256].hex()!r}) * {len(content) // 256 or 1})"
+    times = len(content) // 256 or 1
+    code = f"import os\nopen(os.environ['SUBMISSION_PATH'], 'wb').write(bytes.fromhex({content[:256].hex()!r}) * {times})"
     result = sandbox.run(code, data_dir=None, limits=limits)
     assert (result.submission, result.submission_problem) == (content, None)
 
@@ -176,7 +181,34 @@ def test_global_random_numbers_differ_between_warm_runs(limits: Limits) -> None:
     assert set(outputs[0]).isdisjoint(outputs[1])
 
 
-def test_a_warm_worker_has_started_no_thread(limits: Limits) -> None:
+LEARNER = """
+import warnings
+import numpy as np, pandas as pd
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+frame = pd.DataFrame(np.random.default_rng(0).normal(size=(80, 3)), columns=list("abc"))
+train, test = train_test_split(frame, random_state=0)
+model = LogisticRegression(max_iter=1).fit(train[["a", "b"]] * 1000, train["c"] > 0)
+print(model.predict_proba(test[["a", "b"]]).round(6))
+warnings.warn("mine")
+LogisticRegression().fit(train, train["c"])
+"""
+
+
+def test_a_worker_with_all_imports_neither_changes_results_nor_hides_warnings(cold: LocalSandbox, limits: Limits) -> None:
     with LocalSandbox() as sandbox:
-        result = sandbox.run("import os, sklearn.ensemble\nprint(len(os.listdir('/proc/self/task')))", data_dir=None, limits=limits)
-    assert result.stdout == "1\n"
+        warm, again = (sandbox.run(LEARNER, data_dir=None, limits=limits) for _ in range(2))
+    plain = cold.run(LEARNER, data_dir=None, limits=limits)
+    assert verdict(warm) == verdict(again) == verdict(plain)
+    assert "ConvergenceWarning" in warm.stderr
+    assert "UserWarning: mine" in warm.stderr
+    assert "ValueError: Unknown label type" in warm.stderr
+
+
+def test_a_warm_worker_has_started_no_thread(limits: Limits) -> None:
+    before = below(os.getpid(), "bwrap")
+    with LocalSandbox() as sandbox:
+        sandbox.run("", data_dir=None, limits=limits)
+        (worker,) = below(os.getpid(), "bwrap") - before
+        (first,) = children(worker)
+        assert len(os.listdir(f"/proc/{first}/task")) == 1

@@ -327,3 +327,50 @@ def test_a_vector_run_stopped_and_resumed_equals_one_never_stopped(mode: Any, tm
         np.testing.assert_equal(left, right)
     for each in (envs, stopped, resumed):
         each.close()
+
+
+@pytest.mark.parametrize("needs_outcomes", [True, False])
+def test_attempts_side_by_side_settle_as_one_after_the_other(needs_outcomes: bool) -> None:
+    class Chosen(Bandit):
+        pass
+
+    Chosen.needs_outcomes = needs_outcomes
+    made = Chosen(reward="improvement")
+    envs = WorldModelVectorEnv(
+        made, fitted(made), num_envs=3, anchors=1.0, anchor_mode="background", max_real=3, autoreset_mode=SAME, update_every=0
+    )
+    observation, _ = envs.reset(seed=2)
+    tasks = observation[:, :3].argmax(axis=1)
+    actions = np.random.default_rng(5).integers(1, 3, (3, 3, 2))
+    numbers = []
+    for turn in range(3):
+        _, _, terminated, truncated, infos = envs.step(actions[turn])
+        numbers.append(step_info(infos, terminated | truncated)["pair"])
+    assert envs.engine.wait(60)
+    pairs, _ = envs.engine.stream.since(0)
+    real = dict(zip(pairs.pair.tolist(), pairs.real.tolist(), strict=True))
+    for slot in range(3):
+        paid = [real[int(numbers[turn][slot])] for turn in range(3)]
+        running = [truth(made, tasks[slot], actions[: turn + 1, slot]) for turn in range(3)]
+        assert paid == pytest.approx(np.diff([0.0, *running]).tolist())
+    envs.close()
+
+
+def test_a_crash_among_attempts_side_by_side_is_unknown() -> None:
+    class SideBySide(Bandit):
+        needs_outcomes = False
+
+    envs = WorldModelVectorEnv(
+        SideBySide(crash=2), fitted(Bandit()), num_envs=1, anchors=1.0, anchor_mode="background", autoreset_mode=SAME
+    )
+    envs.reset(seed=0)
+
+    def finish_an_episode() -> None:
+        for first in (1, 2, 1):
+            envs.step(np.array([[first, 1]]))
+        assert envs.engine.wait(60)
+
+    with pytest.warns(UserWarning, match="counts as unknown"):
+        finish_an_episode()
+    assert envs.engine.unknown == 1
+    envs.close()

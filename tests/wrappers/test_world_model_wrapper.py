@@ -452,3 +452,30 @@ def test_a_run_stopped_and_resumed_equals_one_never_stopped(preset: Any, mode: A
     again = go(resumed, rng, 40)
     for left, right in zip(never_stopped, again, strict=True):
         np.testing.assert_equal(left, right)
+
+
+def test_render_shows_imagined_episodes_as_text_and_real_ones_as_they_are() -> None:
+    bandit = Bandit()
+    env = WorldModelWrapper(FactoredEnv(bandit, render_mode="ansi"), fitted(bandit), anchors=0.0)
+    with pytest.raises(gym.error.ResetNeeded):
+        env.render()
+    env.reset(seed=0)
+    env.step(np.array([1, 2]))
+    assert "imagined" in env.render()
+    assert "[1 2]" in env.render()
+    real = WorldModelWrapper(gym.make("FrozenLake-v1", render_mode="ansi"), Stuck(), anchors=1.0)
+    real.reset(seed=0)
+    assert "SFFF" in real.render().replace("\x1b[41m", "").replace("\x1b[0m", "")
+    real.close()
+
+
+class Stuck(WorldModel):
+    """Believes that FrozenLake never moves."""
+
+    def begin(self, observation: Any, info: Any, rng: Any) -> Any:
+        return observation
+
+    def step(self, state: Any, action: Any, rng: Any) -> tuple[Any, Prediction]:
+        n = len(state)
+        yes, no = np.ones(n, bool), np.zeros(n, bool)
+        return state, Prediction(state, np.zeros(n), np.full(n, np.nan), no, no, yes, yes)

@@ -3,31 +3,51 @@
 from wmrl_gym.corrections.advantages import Advantages, anchored_rloo, dr_grpo, grpo, residual_advantages, rloo
 from wmrl_gym.corrections.anchors import AnchorDecision, AnchorSchedule
 from wmrl_gym.corrections.calibration import BinnedIsotonic, Calibrator
+from wmrl_gym.corrections.contexts import ChangeDetector, Forgetful, PerContext
 from wmrl_gym.corrections.denoising import AnchorWeight, Fusion, fuse_samples, fuse_variances, shrink
+from wmrl_gym.corrections.fusion import FusedAdvantages, StreamWeights, fuse_streams
 from wmrl_gym.corrections.gradient import GradientFusion, mean_variance
 from wmrl_gym.corrections.kappa import AdaptiveKappa
 from wmrl_gym.corrections.online import OnlineCalibration
 from wmrl_gym.corrections.pairs import PairWindow
 from wmrl_gym.corrections.residual import ResidualVariance, graded_anchors, residual_reward
+from wmrl_gym.corrections.schedules import (
+    AdaptiveSchedule,
+    BudgetSchedule,
+    EpisodeStart,
+    RecordedSchedule,
+    UncertaintySchedule,
+)
 from wmrl_gym.corrections.smooth import SmoothMonotone
 
 __all__ = [
     "AdaptiveKappa",
+    "AdaptiveSchedule",
     "Advantages",
     "AnchorDecision",
     "AnchorSchedule",
     "AnchorWeight",
     "BinnedIsotonic",
+    "BudgetSchedule",
     "Calibrator",
+    "ChangeDetector",
+    "EpisodeStart",
+    "Forgetful",
+    "FusedAdvantages",
     "Fusion",
     "GradientFusion",
     "OnlineCalibration",
     "PairWindow",
+    "PerContext",
+    "RecordedSchedule",
     "ResidualVariance",
     "SmoothMonotone",
+    "StreamWeights",
+    "UncertaintySchedule",
     "anchored_rloo",
     "dr_grpo",
     "fuse_samples",
+    "fuse_streams",
     "fuse_variances",
     "graded_anchors",
     "grpo",

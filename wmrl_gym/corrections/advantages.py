@@ -33,7 +33,7 @@ class Advantages:
 
 
 @dataclass(frozen=True, slots=True)
-class _Groups:
+class Groups:
     """Rollouts by group: each one's group index, which are used, and how many used ones each group has."""
 
     index: Ints
@@ -53,8 +53,14 @@ class _Groups:
         np.maximum.at(largest, self.index[self.used], np.abs(centred[self.used]))
         return int(((self.count > 0) & (largest <= 1e-12)).sum())
 
+    def finish(self, value: Floats, centred: Floats, weight: ArrayLike | None) -> Advantages:
+        """``value`` times ``weight``, 0 where unused; ``centred`` is what tells degenerate groups."""
+        w = 1.0 if weight is None else np.broadcast_to(np.asarray(weight, dtype=np.float64), value.shape)
+        return Advantages(np.where(self.used, value * w, 0.0), self.used, self.skipped, self.degenerate(centred))
 
-def _group(reward: Floats, group: ArrayLike, valid: ArrayLike | None) -> _Groups:
+
+def group_rollouts(reward: Floats, group: ArrayLike, valid: ArrayLike | None) -> Groups:
+    """Sort rollouts into groups; those invalid, not finite, or alone in their group are not used."""
     labels = as_ints("group", group, size=reward.size)
     ok = np.ones(reward.size, dtype=np.bool_) if valid is None else np.asarray(valid, dtype=np.bool_)
     if ok.shape != reward.shape:
@@ -63,13 +69,7 @@ def _group(reward: Floats, group: ArrayLike, valid: ArrayLike | None) -> _Groups
     names, index = np.unique(labels, return_inverse=True)
     count = np.bincount(index, ok.astype(np.float64), names.size)
     used = ok & (count >= 2)[index]
-    return _Groups(index.astype(np.int64), used, np.where(count >= 2, count, 0.0), int((count < 2).sum()))
-
-
-def _finish(value: Floats, groups: _Groups, centred: Floats, weight: ArrayLike | None) -> Advantages:
-    w = 1.0 if weight is None else np.broadcast_to(np.asarray(weight, dtype=np.float64), value.shape)
-    out = np.where(groups.used, value * w, 0.0)
-    return Advantages(out, groups.used, groups.skipped, groups.degenerate(centred))
+    return Groups(index.astype(np.int64), used, np.where(count >= 2, count, 0.0), int((count < 2).sum()))
 
 
 def grpo(
@@ -93,9 +93,9 @@ def grpo(
     array([-1.,  1.,  0.])
     """
     r = as_floats("reward", reward)
-    groups = _group(r, group, valid)
+    groups = group_rollouts(r, group, valid)
     centred = r - groups.mean(r)
-    return _finish(centred / (np.sqrt(groups.mean(centred**2)) + eps), groups, centred, weight)
+    return groups.finish(centred / (np.sqrt(groups.mean(centred**2)) + eps), centred, weight)
 
 
 def dr_grpo(
@@ -107,9 +107,9 @@ def dr_grpo(
     array([-0.5,  0.5])
     """
     r = as_floats("reward", reward)
-    groups = _group(r, group, valid)
+    groups = group_rollouts(r, group, valid)
     centred = r - groups.mean(r)
-    return _finish(centred, groups, centred, weight)
+    return groups.finish(centred, centred, weight)
 
 
 def rloo(reward: ArrayLike, group: ArrayLike, *, valid: ArrayLike | None = None, weight: ArrayLike | None = None) -> Advantages:
@@ -119,17 +119,18 @@ def rloo(reward: ArrayLike, group: ArrayLike, *, valid: ArrayLike | None = None,
     array([-1.5,  0. ,  1.5])
     """
     r = as_floats("reward", reward)
-    groups = _group(r, group, valid)
+    groups = group_rollouts(r, group, valid)
     centred = r - groups.mean(r)
     n = groups.count[groups.index]
-    return _finish(centred * n / np.maximum(n - 1.0, 1.0), groups, centred, weight)
+    return groups.finish(centred * n / np.maximum(n - 1.0, 1.0), centred, weight)
 
 
-def _clip_rms(value: Floats, used: NDArray[np.bool_], clip_rms: float | None) -> Floats:
-    if clip_rms is None or not used.any():
+def clip_rms(value: Floats, used: NDArray[np.bool_], bound: float | None) -> Floats:
+    """``value`` clipped at ``bound`` root mean squares over the used rollouts; None does not clip."""
+    if bound is None or not used.any():
         return value
-    bound = clip_rms * float(np.sqrt((value[used] ** 2).mean()))
-    return np.clip(value, -bound, bound) if bound > 0 else value
+    limit = bound * float(np.sqrt((value[used] ** 2).mean()))
+    return np.clip(value, -limit, limit) if limit > 0 else value
 
 
 def residual_advantages(
@@ -143,7 +144,7 @@ def residual_advantages(
     kappa: float = 0.5,
     valid: ArrayLike | None = None,
     weight: ArrayLike | None = None,
-    clip_rms: float | None = 5.0,
+    clip: float | None = 5.0,
 ) -> Advantages:
     """The recommended advantage: centred predictions plus anchors' residuals, on one posterior scale a group.
 
@@ -161,7 +162,7 @@ def residual_advantages(
         kappa: share of the residual that is passed on.
         valid: bool, shape (B,); None is all.
         weight: float64, shape (B,) or a scalar.
-        clip_rms: advantages are clipped at so many of their root mean square over the batch; None does not clip.
+        clip: advantages are clipped at so many of their root mean square over the batch; None does not clip.
 
     Raises:
         ValueError: if ``residual_var`` is not positive, or an argument of :func:`residual_reward` is out of its range.
@@ -172,11 +173,11 @@ def residual_advantages(
     if not residual_var > 0:
         raise ValueError(f"residual_var must be positive, got {residual_var}")
     f = as_floats("calibrated", calibrated)
-    groups = _group(f, group, valid)
+    groups = group_rollouts(f, group, valid)
     centred = f - groups.mean(f)
     extra = _residual(f, as_floats("real", real, size=f.size), anchor, propensity, kappa)
     value = (centred + extra) / np.sqrt(groups.mean(centred**2) + residual_var)
-    return _finish(_clip_rms(value, groups.used, clip_rms), groups, centred + extra, weight)
+    return groups.finish(clip_rms(value, groups.used, clip), centred + extra, weight)
 
 
 def anchored_rloo(
@@ -199,11 +200,11 @@ def anchored_rloo(
     array([-0.2,  1. ])
     """
     f = as_floats("calibrated", calibrated)
-    groups = _group(f, group, valid)
+    groups = group_rollouts(f, group, valid)
     centred = f - groups.mean(f)
     n = groups.count[groups.index]
     extra = _residual(f, as_floats("real", real, size=f.size), anchor, propensity, kappa)
-    return _finish(centred * n / np.maximum(n - 1.0, 1.0) + extra, groups, centred + extra, weight)
+    return groups.finish(centred * n / np.maximum(n - 1.0, 1.0) + extra, centred + extra, weight)
 
 
 def _residual(f: Floats, real: Floats, anchor: ArrayLike, propensity: ArrayLike, kappa: float) -> Floats:

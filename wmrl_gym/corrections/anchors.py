@@ -84,8 +84,12 @@ class AnchorSchedule:
             self._cached = block, frozenset(rng.permutation(self.block)[:count].tolist())
         return self._cached[1]
 
-    def decide(self, episode: int) -> AnchorDecision:
+    def decide(self, episode: int, start: object | None = None) -> AnchorDecision:
         """Whether the episode of this number (from 0, in the order of starts) is an anchor.
+
+        Args:
+            episode: the number.
+            start: what is known of the episode; not looked at here, see :mod:`wmrl_gym.corrections.schedules`.
 
         Raises:
             ValueError: if ``episode`` is negative.

@@ -150,9 +150,11 @@ def fuse_variances(anchor: float, model: float) -> Fusion:
         return Fusion(1.0, 0.0, float(anchor))
     if np.isinf(anchor):
         return Fusion(0.0, 1.0, float(model))
-    # Halves first: the sum of two large variances must not overflow.
-    share = (model / 2.0) / (anchor / 2.0 + model / 2.0)
-    return Fusion(share, 1.0 - share, share * anchor)
+    # By the ratio of the smaller to the larger: no sum or product of variances that could leave the range of floats.
+    ratio = min(anchor, model) / max(anchor, model)
+    major, variance = 1.0 / (1.0 + ratio), min(anchor, model) / (1.0 + ratio)
+    share = major if anchor <= model else 1.0 - major
+    return Fusion(share, 1.0 - share, variance)
 
 
 def shrink(reward: ArrayLike, std: ArrayLike, group: ArrayLike | None = None) -> Floats:

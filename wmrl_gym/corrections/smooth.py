@@ -142,6 +142,12 @@ class SmoothMonotone:
         residual = self._sums[:, -1] - self._sums[:, 1:-1] @ self._slopes - n * self._intercept
         self._offsets = residual / (n + self.pooling)
 
+    def forget(self, keep: float) -> None:
+        """Let all pairs so far count for ``keep`` of what they did, in [0, 1]; the identity's pseudo-pairs stay."""
+        self._sums *= keep
+        self._products *= keep
+        self.refit()
+
     def predict(self, predicted: ArrayLike, context: ArrayLike | None = None) -> Floats:
         """The calibrated rewards; a context never seen has the pooled offset. float64, shape (B,)."""
         x = as_floats("predicted", predicted)
@@ -149,7 +155,8 @@ class SmoothMonotone:
         offset = np.append(self._offsets, 0.0)[where]
         low, high = self.reward_range
         value = self._basis(x) @ self._slopes + self._intercept + offset
-        return np.clip(low + (high - low) * value, low, high)
+        out: Floats = np.clip(low + (high - low) * value, low, high)
+        return out
 
     def state_dict(self) -> dict[str, Any]:
         """The sums; the fit follows from them."""

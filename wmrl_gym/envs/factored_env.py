@@ -137,6 +137,11 @@ class FactoredVectorEnv(SlotVectorEnv):
         self._generators: list[np.random.Generator | None] = [None] * num_envs
         self._pool = ThreadPoolExecutor(max_real, thread_name_prefix="execute")
 
+    def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """Execute the actions of all slots that are not being reset; see :meth:`~wmrl_gym.slots.SlotVectorEnv.step`."""
+        self.last_cost = {"cpu_s": np.zeros(self.num_envs), "wall_s": np.zeros(self.num_envs)}
+        return super().step(actions)
+
     def close_extras(self, **kwargs: Any) -> None:
         """Wait for what is running, then release everything."""
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -162,9 +167,7 @@ class FactoredVectorEnv(SlotVectorEnv):
         outcome = resolve(self.factored, attempt, pool=self._pool)
         after, step = self.factored.advance(state, attempt, outcome)
         self._state = put(self._state, slots, after)
-        costs = {"cpu_s": np.zeros(self.num_envs), "wall_s": np.zeros(self.num_envs)}
-        costs["cpu_s"][slots], costs["wall_s"][slots] = outcome.cpu_s, outcome.wall_s
-        self.last_cost = costs
+        self.last_cost["cpu_s"][slots], self.last_cost["wall_s"][slots] = outcome.cpu_s, outcome.wall_s
         return step.observation, step.reward, step.terminated, step.truncated, complete_info(step)
 
     def _start_seed(self, slot: int, seed: int | None) -> int:

@@ -60,8 +60,8 @@ class ExecutionResult:
     Args:
         exit_code: as the shell would see ``python solution.py`` (a negative number is the signal that ended it); None if a limit
             ended the run, or if nothing is known.
-        exceeded: the limit that ended the run: None, "wall", "cpu" or "memory". Output and files are cut or refused, which ends
-            nothing.
+        exceeded: the limit that ended the run: None, "wall", "cpu" or "memory" (and "processes", from "unsafe-rlimits" only).
+            Output is cut, and files and processes are refused, which by itself ends nothing.
         stdout: what the run printed, with a marker line where its middle was cut out.
         stderr: likewise, tracebacks included.
         submission: the content of the file at ``SUBMISSION_PATH``; None if there is no usable one.

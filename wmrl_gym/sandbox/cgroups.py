@@ -57,7 +57,12 @@ def _below(root: Path, path: str) -> Path:
 
 
 def _usable(folder: Path, control: str) -> Path | None:
-    """``folder`` if a group can be made in it that has the file ``control``."""
+    """``folder`` if a group can be made in it that has the file ``control``; sweeps up what killed processes left there."""
+    for group in folder.glob("wmrl-*"):
+        owner = group.name.split("-")[1]
+        if not Path(f"/proc/{owner}").exists():
+            with suppress(OSError):  # not empty, or swept up by someone else
+                group.rmdir()
     probe = folder / f"wmrl-{os.getpid()}-probe-{next(_serial)}"
     try:
         probe.mkdir()

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+# A larger data folder is bound into a sandbox made for the one run, rather than copied into one.
+COPIED_BYTES = 1 << 28
+
 
 @dataclass(frozen=True, slots=True)
 class DataFolder:
@@ -38,6 +41,20 @@ class DataFolder:
     def size(self) -> int:
         """Bytes in all files."""
         return sum(size for _, _, size, _, _ in self.entries)
+
+    def check_readable_by_all(self) -> None:
+        """Check that an unprivileged user could read the folder if it were bound where that user can reach it.
+
+        Raises:
+            ValueError: not every user may read it.
+        """
+        files = [Path(path) for _, path, *_ in self.entries if path]
+        folders = {self.path} | {folder for path in files for folder in path.parents if folder.is_relative_to(self.path)}
+        for path in (*folders, *files):
+            needed = 0o005 if path in folders else 0o004
+            if path.stat().st_mode & needed != needed:
+                size = COPIED_BYTES >> 20
+                raise ValueError(f"a data folder larger than {size} MiB must be readable by all users, but {str(path)!r} is not")
 
     def contents(self) -> Iterator[tuple[str, bytes]]:
         """Each entry's name and content, one at a time.

@@ -12,8 +12,8 @@ from typing import Any
 
 from .base import ExecutionResult, Limits, SandboxUnavailable
 from .bubblewrap import find_bubblewrap
-from .data import DataFolder
-from .worker import NotNested, Worker, WorkerLost
+from .data import COPIED_BYTES, DataFolder
+from .worker import NotNested, Worker, WorkerLost, WorkerStuck
 
 PREIMPORT = (
     "numpy", "pandas", "scipy.sparse", "scipy.stats", "scipy.optimize", "sklearn.compose", "sklearn.decomposition",
@@ -23,8 +23,6 @@ PREIMPORT = (
     "sklearn.model_selection", "sklearn.naive_bayes", "sklearn.neighbors", "sklearn.neural_network", "sklearn.pipeline",
     "sklearn.preprocessing", "sklearn.svm", "sklearn.tree",
 )  # fmt: skip
-# A larger data folder is bound into a sandbox made for the one run, rather than copied into a warm one.
-_COPIED_BYTES = 1 << 28
 
 
 class LocalSandbox:
@@ -87,7 +85,8 @@ class LocalSandbox:
 
         Raises:
             SandboxUnavailable: no sandbox can be started on this machine.
-            ValueError: ``data_dir`` is no folder, or links to what is outside of it.
+            ValueError: ``data_dir`` is no folder, or links to what is outside of it; or we are root, it is larger than 256 MiB,
+                and not every user may read it.
             RuntimeError: the sandbox is closed.
         """
         if self._owner != os.getpid():
@@ -99,11 +98,13 @@ class LocalSandbox:
             for _ in range(2):  # a lost sandbox says nothing about the code: once more in a fresh one
                 try:
                     return self._run_once(source, data, limits)
-                except (WorkerLost, SandboxUnavailable) as error:
+                except (WorkerLost, WorkerStuck, SandboxUnavailable) as error:
                     self._check_open()
                     if isinstance(error, SandboxUnavailable) and not self._proven:
                         raise
                     reason = str(error)
+                    if isinstance(error, WorkerStuck):
+                        break  # a second time would take as long again
             return ExecutionResult.lost(reason)
 
     def _check_open(self) -> None:
@@ -128,7 +129,7 @@ class LocalSandbox:
                 worker.kill()
 
     def _take(self, data: DataFolder | None, limits: Limits) -> Worker:
-        warm = self.warm and self._nested and (data is None or data.size <= _COPIED_BYTES)
+        warm = self.warm and self._nested and (data is None or data.size <= COPIED_BYTES)
         with self._lock:
             self._check_open()
             if warm and self._idle:

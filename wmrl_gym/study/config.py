@@ -39,16 +39,16 @@ ARMS: dict[str, Arm] = {
 
 PPO_SETTINGS: dict[str, Any] = {
     "n_steps": 3,
-    "batch_size": 96,
-    "n_epochs": 4,
-    "learning_rate": 2e-3,
+    "batch_size": 192,
+    "n_epochs": 6,
+    "learning_rate": 3e-3,
     "gamma": 1.0,
     "gae_lambda": 1.0,
     "ent_coef": 0.01,
     "clip_range": 0.2,
     "policy_kwargs": {"net_arch": [64, 64]},
 }
-"""The same in every arm."""
+"""The same in every arm; ``n_steps`` is one episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,11 @@ class StudyConfig:
         tasks: names of the tasks; None is all that are embedded.
         seconds: wall-clock seconds of training for each arm, its warm-up included.
         seed: of everything.
-        num_envs: environments that one rollout fills, in every arm.
+        num_envs: environments that are imagined at once, in the arms that imagine.
+        real_envs: environments in the arm that only executes: its rollouts must fit into the time.
         workers: executions at once, in every arm.
         anchors: share of anchors in the arms that have any.
-        warmup: random executions before an arm with anchors imagines anything; paid from its seconds.
+        warmup: random executions before an arm with anchors imagines anything; paid from its seconds, a fifth of them at most.
         snapshots: policies kept on the way, for learning curves.
         curve_episodes: evaluation episodes a task for each snapshot.
         final_episodes: evaluation episodes a task for each final policy.
@@ -76,9 +77,10 @@ class StudyConfig:
     tasks: tuple[str, ...] | None = None
     seconds: float = 40.0
     seed: int = 0
-    num_envs: int = 32
+    num_envs: int = 256
+    real_envs: int = 16
     workers: int = 2
-    anchors: float = 0.05
+    anchors: float = 0.003
     warmup: int = 96
     snapshots: int = 6
     curve_episodes: int = 1
@@ -93,6 +95,6 @@ class StudyConfig:
             raise ValueError(f"seconds must be positive, got {self.seconds}")
         if not 0.0 <= self.anchors <= 1.0:
             raise ValueError(f"anchors must be in [0, 1], got {self.anchors}")
-        for name in ("num_envs", "workers", "warmup", "snapshots", "curve_episodes", "final_episodes"):
+        for name in ("num_envs", "real_envs", "workers", "warmup", "snapshots", "curve_episodes", "final_episodes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")

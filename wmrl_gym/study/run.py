@@ -33,13 +33,15 @@ class Study:
         config: what is compared.
         folder: where everything is written; a comparison that was interrupted there goes on.
         console: where progress and tables are shown.
+        memory: file that remembers the designs executed in evaluation; by default one in the folder.
 
     Raises:
         StudyMismatch: the folder holds a comparison with another configuration.
     """
 
-    def __init__(self, config: StudyConfig, folder: Path, *, console: Console) -> None:
+    def __init__(self, config: StudyConfig, folder: Path, *, console: Console, memory: Path | None = None) -> None:
         self.config = config
+        self.memory = folder / "executed.jsonl" if memory is None else memory
         self.folder = folder
         self.console = console
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,7 +71,7 @@ class Study:
                 for arm in self.config.arms:
                     if not (self.folder / arm / "run.json").is_file():
                         self._train(arm, box, bars)
-                evaluator = Evaluator(self.config, sandbox=box, memory=self.folder / "executed.jsonl")
+                evaluator = Evaluator(self.config, sandbox=box, memory=self.memory)
                 for arm in self.config.arms:
                     if not (self.folder / arm / "grades.json").is_file():
                         self._evaluate(arm, evaluator, bars)

@@ -65,18 +65,20 @@ def time_to_reach(curve: tuple[Point, ...], reward: float) -> float | None:
 
 def table(rows: list[Row]) -> Any:
     """The rows as a rich table."""
+    from rich.box import SIMPLE
     from rich.table import Table
 
-    shown = Table(title="Equal wall-clock, evaluated by real execution", title_justify="left")
-    shown.add_column("arm")
-    for heading in ("ladder reward", "percentile", "real executions", "steps", "seconds", "reached real-only's end after"):
-        shown.add_column(heading, justify="right")
+    caption = "reached: seconds of training until the reward that real execution only has at its end"
+    shown = Table(title="Equal wall-clock, evaluated by real execution", title_justify="left", caption=caption, box=SIMPLE)
+    shown.add_column("arm", no_wrap=True)
+    for heading in ("reward", "percentile", "executed", "steps", "seconds", "reached"):
+        shown.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         reached = "never" if row.reached_s is None else f"{row.reached_s:.1f} s"
         shown.add_row(
             ARMS[row.arm].title,
-            f"{row.reward[0]:.3f} ± {row.reward[1]:.3f}",
-            f"{100 * row.percentile[0]:.0f} ± {100 * row.percentile[1]:.0f} %",
+            f"{row.reward[0]:.3f}±{row.reward[1]:.3f}",
+            f"{100 * row.percentile[0]:.0f}±{100 * row.percentile[1]:.0f} %",
             f"{row.executions:,}",
             f"{row.steps:,}",
             f"{row.seconds:.1f}",

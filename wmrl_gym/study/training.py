@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import gymnasium as gym
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.policies import BasePolicy
 
 from wmrl_gym.integrations import sb3
 from wmrl_gym.sandbox import Sandbox
@@ -19,7 +20,6 @@ from wmrl_gym.study.config import StudyConfig
 from wmrl_gym.study.metering import MeteredSandbox
 from wmrl_gym.world_models import OutcomeModel
 from wmrl_gym.wrappers import diagnostics
-from wmrl_gym.wrappers.vector import WorldModelVectorEnv
 
 Progress = Callable[[float, dict[str, float]], None]
 """Told the seconds elapsed, and what there is to say, after every rollout."""
@@ -70,27 +70,34 @@ class _Clock(BaseCallback):
         super().__init__()
         self.run, self.config, self.began, self.count, self.progress = run, config, began, count, progress
         self.rollout_s = 0.0
-        self._rollout_began = 0.0
+        self._rollout_began: float | None = None
+        self._next_keep = 0.0
 
     @property
     def elapsed(self) -> float:
         return time.perf_counter() - self.began
 
-    def keep(self) -> None:
-        weights = {name: value.detach().clone() for name, value in self.model.policy.state_dict().items()}
-        self.run.snapshots.append(Snapshot(min(self.elapsed, self.config.seconds), self.count(), weights))
+    def keep(self, policy: BasePolicy) -> None:
+        weights = {name: value.detach().clone() for name, value in policy.state_dict().items()}
+        self.run.snapshots.append(Snapshot(self.elapsed, self.count(), weights))
+        every = self.config.seconds / self.config.snapshots
+        self._next_keep = (self.elapsed // every + 1) * every
+
+    def end_rollout(self) -> None:
+        if self._rollout_began is not None:
+            self.rollout_s += time.perf_counter() - self._rollout_began
+        self._rollout_began = None
 
     def _on_rollout_start(self) -> None:
         self._rollout_began = time.perf_counter()
-        due = len(self.run.snapshots) * self.config.seconds / self.config.snapshots
-        if self.elapsed >= due:
-            self.keep()
-        self.progress(self.elapsed, {"executions": self.count(), "steps": self.num_timesteps})
+        if self.elapsed >= self._next_keep:
+            self.keep(self.model.policy)
 
     def _on_rollout_end(self) -> None:
-        self.rollout_s += time.perf_counter() - self._rollout_began
+        self.end_rollout()
 
     def _on_step(self) -> bool:
+        self.progress(self.elapsed, {"executions": self.count(), "steps": self.num_timesteps})
         return self.elapsed < self.config.seconds
 
 
@@ -98,7 +105,7 @@ def environments(arm: str, config: StudyConfig, *, sandbox: Sandbox, seed: int) 
     """The vector environment that an arm trains on."""
     shared: dict[str, Any] = {
         "sandbox": sandbox,
-        "num_envs": config.num_envs,
+        "num_envs": config.real_envs if arm == "real" else config.num_envs,
         "task": None if config.tasks is None else list(config.tasks),
         "max_real": config.workers,
         "autoreset_mode": AutoresetMode.SAME_STEP,
@@ -106,7 +113,7 @@ def environments(arm: str, config: StudyConfig, *, sandbox: Sandbox, seed: int) 
     if arm == "real":
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared)
     model = OutcomeModel(seed=seed, text_encoder="none")
-    imagined: dict[str, Any] = {"world_model": model, "seed": seed, "warmup": config.warmup}
+    imagined: dict[str, Any] = {"world_model": model, "seed": seed, "warmup": 0}
     if arm == "model":
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined, anchors=0.0)
     imagined |= {"anchors": config.anchors, "anchor_mode": "background"}
@@ -137,13 +144,16 @@ def train(
         model = PPO("MlpPolicy", venv, seed=seed, device="cpu", **config.ppo, **sb3.weighted(venv, seed=seed))
         engine = getattr(envs.unwrapped, "engine", None)
         background = engine is not None and engine.options.anchor_mode == "background"
-        run.anchors = anchor_choices(engine, seed)
+        run.anchors = anchor_choices(engine)
         clock = _Clock(run, config, began=time.perf_counter(), count=lambda: meter.runs, progress=progress)
-        if arm == "model":
-            cast(WorldModelVectorEnv, envs.unwrapped).warm_up(10**9, seconds=config.seconds / 5)
+        clock.keep(model.policy)
+        if engine is not None:
+            wanted = 10**9 if arm == "model" else config.warmup
+            engine.warm_up(wanted, seconds=config.seconds / 5)
         warm_s = clock.elapsed
         model.learn(10**12, callback=CallbackList([*([sb3.LateAnchors(venv)] if background else []), clock]))
-        clock.keep()
+        clock.end_rollout()
+        clock.keep(model.policy)
         run.seconds, run.executions, run.steps = clock.elapsed, meter.runs, model.num_timesteps
         run.stats = diagnostics(envs)
         run.where = _where(run, rollout_s=clock.rollout_s, warm_s=warm_s)
@@ -152,20 +162,17 @@ def train(
     return run
 
 
-def anchor_choices(engine: Any, seed: int) -> list[int]:
+def anchor_choices(engine: Any) -> list[int]:
     """Which of the first hundred episodes the schedule makes anchors: a function of the seed alone."""
     if engine is None:
         return []
-    schedule = engine.schedule.reseeded(seed)
-    return [episode for episode in range(100) if schedule.decide(episode).anchor]
+    return [episode for episode in range(100) if engine.schedule.decide(episode).anchor]
 
 
 def _where(run: ArmRun, *, rollout_s: float, warm_s: float) -> dict[str, float]:
     """Seconds by what they were spent on: real execution that training waited for, prediction, model fits, and the learner."""
-    waited = run.stats.get("cost/wait_s", 0.0)
+    waited = run.stats.get("cost/wait_s", rollout_s)  # without a world model rollouts are all execution
     predicted, fitted = run.stats.get("cost/predict_s", 0.0), run.stats.get("cost/update_s", 0.0)
     learning = max(run.seconds - rollout_s - warm_s, 0.0)
-    if "cost/wait_s" not in run.stats:
-        waited = rollout_s
     other = max(run.seconds - waited - predicted - fitted - learning, 0.0)
     return {"execution": waited, "prediction": predicted, "model fits": fitted, "policy updates": learning, "the rest": other}

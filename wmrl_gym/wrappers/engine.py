@@ -177,6 +177,10 @@ class Engine:
         collected, self._late = self._late or {}, {}
         return collected
 
+    def runs_for_real(self, slot: int) -> bool:
+        """Whether the present episode of a slot is a real one, step by step."""
+        return bool(self._opened[slot])
+
     @property
     def in_flight(self) -> int:
         """Background anchors that wait or run."""

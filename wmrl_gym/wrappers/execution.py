@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
-from wmrl_gym.factored import Factored, Step, resolve
+from wmrl_gym.factored import Factored, Outcome, Step, resolve
 from wmrl_gym.slots import stack_samples
 from wmrl_gym.world_models import Interface
 
@@ -161,6 +161,27 @@ class FactoredExecution(RealExecution):
                 break
         return steps
 
+    def submit(self, seed: int, options: Mapping[str, Any] | None, actions: Iterable[Any]) -> Future[list[RealStep]]:
+        if self.factored.needs_outcomes or not isinstance(actions, list):
+            return super().submit(seed, options, actions)
+        observation, info = self.factored.start(np.array([seed], np.int64), options)
+        state = self.factored.begin(observation, info)
+        batched = [stack_samples(self.interface.action_space, [action]) for action in actions]
+        attempts = [self.factored.attempt(state, action) for action in batched]
+        parts = [self.threads.submit(resolve, self.factored, attempt) for attempt in attempts]
+
+        def settle(outcomes: list[Outcome]) -> list[RealStep]:
+            at, seen, steps = state, observation, []
+            for action, attempt, outcome in zip(batched, attempts, outcomes, strict=True):
+                at, real = self._settle(at, seen, action, attempt=attempt, outcome=outcome)
+                seen = real.step.observation
+                steps.append(real)
+                if real.step.terminated[0] or real.step.truncated[0]:
+                    break
+            return steps
+
+        return _gather(parts, settle)
+
     def state_dict(self) -> dict[str, Any]:
         return {"open": dict(self._open)}
 
@@ -177,7 +198,9 @@ class FactoredExecution(RealExecution):
         self, state: Any, observation: Any, actions: Any, *, pool: ThreadPoolExecutor | None = None
     ) -> tuple[Any, RealStep]:
         attempt = self.factored.attempt(state, actions)
-        outcome = resolve(self.factored, attempt, pool=pool)
+        return self._settle(state, observation, actions, attempt=attempt, outcome=resolve(self.factored, attempt, pool=pool))
+
+    def _settle(self, state: Any, observation: Any, actions: Any, *, attempt: Any, outcome: Outcome) -> tuple[Any, RealStep]:
         after, step = self.factored.advance(state, attempt, outcome)
         transitions = Transitions(
             observation,
@@ -192,6 +215,28 @@ class FactoredExecution(RealExecution):
             outcome,
         )
         return after, RealStep(step, transitions, float(outcome.cpu_s.sum()), float(outcome.wall_s.sum()))
+
+
+def _gather(parts: list[Future[Outcome]], settle: Callable[[list[Outcome]], list[RealStep]]) -> Future[list[RealStep]]:
+    """One future of all ``parts``: done when they are, cancelled or failed with the first of them."""
+    whole: Future[list[RealStep]] = Future()
+    lock, left = threading.Lock(), [len(parts)]
+
+    def one_done(part: Future[Outcome]) -> None:
+        with lock:
+            left[0] -= 1
+            if left[0] or whole.done():
+                return
+        try:
+            whole.set_result(settle([each.result() for each in parts]))
+        except BaseException as error:  # handed on to whoever asks for the result
+            whole.set_exception(error)
+
+    if not parts:
+        whole.set_result([])
+    for part in parts:
+        part.add_done_callback(one_done)
+    return whole
 
 
 class EnvExecution(RealExecution):

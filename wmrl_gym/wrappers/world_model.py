@@ -93,6 +93,8 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         model.bind(real.interface)
         self.engine = Engine(real, model, schedule=schedule_of(anchors, group_size), options=options)
         self._over = True
+        self._real = False
+        self._transcript: list[str] = []
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start the next episode; ``seed`` begins the run anew from it: start, anchor choices, imagination."""
@@ -100,6 +102,8 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
             self.engine.reseed(seed)
         observation, info = self.engine.reset(_ONLY, [None], options)
         self._over = False
+        self._real = self.engine.runs_for_real(0)
+        self._transcript = [f"episode of context {int(info['context'][0])}, {'real' if self._real else 'imagined'}"]
         return self._single(observation), _scalars(info)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -113,7 +117,22 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         result = self.engine.step(_ONLY, stack_samples(self.action_space, [action]))
         terminated, truncated = bool(result.terminated[0]), bool(result.truncated[0])
         self._over = terminated or truncated
-        return self._single(result.observation), float(result.reward[0]), terminated, truncated, _scalars(result.info)
+        observation, reward = self._single(result.observation), float(result.reward[0])
+        told = observation.get("feedback", "") if isinstance(observation, dict) else ""
+        self._transcript.append(f"--- step {len(self._transcript)}\n{action}\n---\n{told}\nreward: {reward:.4f}")
+        return observation, reward, terminated, truncated, _scalars(result.info)
+
+    def render(self) -> Any:
+        """The environment's own rendering in real episodes; in mode "ansi" the transcript of imagined ones, None in other modes.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first reset.
+        """
+        if not self._transcript:
+            raise gym.error.ResetNeeded("call reset() before render()")
+        if self._real and isinstance(self.engine.real, EnvExecution):
+            return self.env.render()
+        return "\n".join(self._transcript) if self.env.render_mode == "ansi" else None
 
     @property
     def last_cost(self) -> dict[str, float]:

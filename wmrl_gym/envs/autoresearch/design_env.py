@@ -39,7 +39,7 @@ class DesignAttempt:
 class AutoResearchDesign(AutoResearch[DesignAttempt]):
     """The logic of the design environment; see :class:`AutoResearchDesignEnv` for actions and observations.
 
-    Arguments are those of :class:`~wmrl_gym.envs.autoresearch.logic.AutoResearch`, with three turns, and 3 s for each execution.
+    Arguments are those of :class:`~wmrl_gym.envs.autoresearch.logic.AutoResearch`, with three turns, and one CPU second for each execution.
     """
 
     shows_text: ClassVar[bool] = False
@@ -77,8 +77,8 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
         return (*META_FEATURES, *statuses, "last_shown", *choices, "turn", "best_shown")
 
     def default_limits(self, task: Task) -> Limits:
-        """Short, so that slow choices really run out of time."""
-        return Limits(wall_s=3.0, cpu_s=3.0, memory_mb=2048)
+        """Short, so that slow choices really run out of time. CPU time decides, since it depends least on what else is running."""
+        return Limits(wall_s=6.0, cpu_s=1.0, memory_mb=2048)
 
     def attempt(self, state: Progress, action: Any) -> DesignAttempt:
         """The designs that the actions stand for.
@@ -171,7 +171,7 @@ class AutoResearchDesignEnv(FactoredEnv):
         terminate_on: end early once the shown value reaches this.
         sandbox: "local", "unsafe-rlimits", or a sandbox of your own.
         workers: executions at the same time.
-        limits: bounds of each execution; by default 3 seconds.
+        limits: bounds of each execution; by default one second of CPU time.
         render_mode: "ansi" or None.
 
     Example:

@@ -25,6 +25,21 @@ def tail(text: str, length: int = _TAIL) -> str:
     return text if len(text) <= length else f"[{len(text) - length} characters cut]\n{text[-length:]}"
 
 
+def head(text: str, length: int) -> str:
+    """The beginning of a text, marked where it was cut.
+
+    >>> head("abcdef", 3)
+    'abc\\n[3 characters cut]'
+    """
+    text = text.rstrip()
+    return text if len(text) <= length else f"{text[:length]}\n[{len(text) - length} characters cut]"
+
+
+def bounded(text: str) -> str:
+    """A text that fits into :data:`MAX_FEEDBACK`: its end, if it is too long."""
+    return text if len(text) <= MAX_FEEDBACK else tail(text, MAX_FEEDBACK - 64)
+
+
 def score_line(task: Task, score: float, percentile: float) -> str:
     """One line about a validation score."""
     measure = task.spec.metric

@@ -73,5 +73,9 @@ class Leaderboard:
         >>> Leaderboard.of([0.1, 0.2, 0.4], larger_is_better=False).score_at(0.5)
         0.2
         """
-        good = float(np.quantile(self.goodness, percentile))
+        # By hand, as np.quantile takes most of the time of describing a batch of predictions.
+        place = percentile * (len(self.goodness) - 1)
+        below = min(int(place), len(self.goodness) - 1)
+        low, high = float(self.goodness[below]), float(self.goodness[min(below + 1, len(self.goodness) - 1)])
+        good = low + (place - below) * (high - low)
         return good if self.larger_is_better else -good

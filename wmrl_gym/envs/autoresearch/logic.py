@@ -50,6 +50,8 @@ class AutoResearch(Factored[Progress, AttemptT]):
     status_values: ClassVar[tuple[float, ...]] = rules_of.STATUS_VALUES
     reward_range = (0.0, 1.0)
 
+    needs_outcomes: ClassVar[bool] = False
+
     def __init__(
         self,
         task: TaskChoice = None,

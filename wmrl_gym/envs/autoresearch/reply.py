@@ -80,6 +80,11 @@ def syntax_error(code: str) -> str | None:
         with _WARNINGS, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             compile(code, SCRIPT, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+    except SyntaxError as error:
+        lines = code.splitlines()
+        if error.text is None and error.lineno is not None and error.lineno <= len(lines):
+            error.text = lines[error.lineno - 1]  # the compiler's later stages look for it in a file
+        return "".join(traceback.format_exception_only(error)).rstrip()
+    except (ValueError, MemoryError, RecursionError) as error:
         return "".join(traceback.format_exception_only(error)).rstrip()
     return None

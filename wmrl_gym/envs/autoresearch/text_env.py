@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete
 from numpy.typing import NDArray
 
-from wmrl_gym.envs.autoresearch.feedback import MALFORMED_FEEDBACK, MAX_FEEDBACK, expected_report, report, tail
+from wmrl_gym.envs.autoresearch.feedback import MALFORMED_FEEDBACK, MAX_FEEDBACK, bounded, expected_report, head, report
 from wmrl_gym.envs.autoresearch.logic import AutoResearch, TaskChoice
 from wmrl_gym.envs.autoresearch.profile import profile
 from wmrl_gym.envs.autoresearch.progress import DESCRIBED, MALFORMED, STATUS_VALUES, SYNTAX_ERROR, VALID, Progress, RewardMode
@@ -115,7 +115,7 @@ class AutoResearchText(AutoResearch[TextAttempt]):
             if kind == NOTHING:
                 feedback[i] = MALFORMED_FEEDBACK
             elif kind == DESCRIBE:
-                status[i], feedback[i] = DESCRIBED, self.tasks[context].description[:MAX_FEEDBACK]
+                status[i], feedback[i] = DESCRIBED, head(self.tasks[context].description, MAX_FEEDBACK - 64)
             elif (message := syntax_error(code)) is not None:
                 status[i] = SYNTAX_ERROR
                 feedback[i] = report(SYNTAX_ERROR, ended="exit code: 1", stderr=message)
@@ -172,7 +172,7 @@ class AutoResearchText(AutoResearch[TextAttempt]):
     def _observation(self, state: Progress, attempt: TextAttempt, outcome: Outcome) -> dict[str, Any]:
         return {
             "task": tuple(self._statements[context] for context in state.task),
-            "feedback": tuple(tail(str(text), MAX_FEEDBACK - 64) for text in outcome.feedback),
+            "feedback": tuple(bounded(str(text)) for text in outcome.feedback),
             "turn": np.minimum(state.turn, self.rules.max_turns),
             "max_turns": np.full(len(state.task), self.rules.max_turns, dtype=np.int64),
             "best": state.best_shown.astype(np.float32)[:, None],

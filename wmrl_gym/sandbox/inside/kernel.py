@@ -15,6 +15,7 @@ MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 _SIGCHLD = 17
 _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER = 4, 24, 22, 36
 _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 38, 47
+_MADV_POPULATE_WRITE = 23
 _CAPABILITY_VERSION_3 = 0x20080522
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
 
@@ -58,6 +59,11 @@ def mount(source: str, target: str, kind: str | None = None, *, flags: int = 0, 
     """Mount ``source`` on ``target``."""
     encoded = (os.fsencode(source), os.fsencode(target), kind and kind.encode())
     _checked(_LIBC.mount(*encoded, ctypes.c_ulong(flags), options.encode() or None), f"mount {source} on {target}")
+
+
+def populate(start: int, length: int) -> None:
+    """Have the writable memory from address ``start`` ready to be written to; what cannot be done ahead is left for later."""
+    _LIBC.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _MADV_POPULATE_WRITE)
 
 
 def set_dumpable(dumpable: bool) -> None:

@@ -31,7 +31,8 @@ class Architecture:
             only: the kernel would let them change the supervisor, which has the same user.
         refused: ptrace, process_vm_readv/writev, mount, umount2, pivot_root, chroot, setns, unshare, bpf, keyctl, add_key,
             request_key, userfaultfd, perf_event_open, kexec_load, kexec_file_load, init_module, finit_module, delete_module,
-            open_by_handle_at, name_to_handle_at, swapon, swapoff, reboot, acct, quotactl, syslog, ioprio_set.
+            open_by_handle_at, name_to_handle_at, swapon, swapoff, reboot, acct, quotactl, syslog, ioprio_set, and
+            shmget, whose memory outlives the processes that a memory limit can kill.
     """
 
     audit: int
@@ -45,11 +46,11 @@ class Architecture:
 _ARCHITECTURES = {
     "x86_64": Architecture(0xC000003E, 56, 41, 141, (302, 203, 144, 142, 314), (
         101, 310, 311, 165, 166, 155, 161, 308, 272, 321, 250, 248, 249, 323, 298, 246, 320, 175, 313, 176, 304, 303, 167, 168,
-        169, 163, 179, 103, 251,
+        169, 163, 179, 103, 251, 29,
     )),
     "aarch64": Architecture(0xC00000B7, 220, 198, 140, (261, 122, 119, 118, 274), (
         117, 270, 271, 40, 39, 41, 51, 268, 97, 280, 219, 217, 218, 282, 241, 104, 294, 105, 273, 106, 265, 264, 224, 225, 142,
-        89, 60, 116, 30,
+        89, 60, 116, 30, 194,
     )),
 }  # fmt: skip
 # The same on every architecture: io_uring, open_tree to fspick, pidfd_getfd, process_madvise, mount_setattr, quotactl_fd.

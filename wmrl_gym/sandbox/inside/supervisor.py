@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import fcntl
 import os
 import resource
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 from . import kernel, usage
 from .capture import Capture
 from .enclosures import Enclosure, drop_slot, put_file
+from .prefault import copy_pages
 from .program import prepare_as_script, run_as_script
 from .protocol import Message, borrowed, receive, send
 from .seccomp import refuse_dangerous_calls
@@ -44,8 +46,12 @@ class Program:
     outputs: tuple[int, int]
 
 
-def start_program(enclosure: Enclosure) -> Program:
+def start_program(enclosure: Enclosure, hot: array.array[int]) -> Program:
     """Fork the process that will become the untrusted program, ahead of the request: forking is then off the request's path.
+
+    Args:
+        enclosure: where it is to live.
+        hot: what :func:`find_hot_ranges` returned.
 
     Raises:
         RuntimeError: it could not give up its privileges.
@@ -55,7 +61,7 @@ def start_program(enclosure: Enclosure) -> Program:
     pid = os.fork()
     if pid == 0:
         try:
-            _await_script(right, (out[1], err[1]), enclosure.isolated)
+            _await_script(right, (out[1], err[1]), isolated=enclosure.isolated, hot=hot)
         except BaseException:
             traceback.print_exc()
         os._exit(127)
@@ -72,7 +78,7 @@ def _socketpair() -> tuple[int, int]:
     return left.detach(), right.detach()
 
 
-def _await_script(go: int, outputs: tuple[int, int], isolated: bool) -> NoReturn:
+def _await_script(go: int, outputs: tuple[int, int], *, isolated: bool, hot: array.array[int]) -> NoReturn:
     os.setsid()
     null = os.open("/dev/null", os.O_RDONLY)
     # First out of the way of the numbers that they are to have.
@@ -91,6 +97,7 @@ def _await_script(go: int, outputs: tuple[int, int], isolated: bool) -> NoReturn
         file.write("1000")  # when memory runs out the kernel is to kill this, and not the processes around it
     os.umask(0o022)
     prepare_as_script()
+    copy_pages(hot)
     os.write(3, _READY)
     sys.stderr = sys.__stderr__
     os.close(4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import os
 import shutil
 import tempfile
@@ -17,7 +18,7 @@ def main(channel: int, host: int) -> None:
     os.environ.setdefault("DATA_DIR", workspace)
     enclosure = Descendants(workspace)
     try:
-        serve(channel, host, enclosure, start_program(enclosure))
+        serve(channel, host, enclosure, start_program(enclosure, array.array("Q")))
     except EOFError:
         return
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import gc
 import importlib
 import os
@@ -11,7 +12,9 @@ from typing import Any
 
 from . import kernel
 from .enclosures import NestedNamespace, OwnNamespace, clone_into_namespaces
+from .prefault import find_hot_ranges
 from .protocol import send
+from .rehearsal import can_rehearse, rehearse
 from .supervisor import serve, start_program
 
 _OVER, _BROKEN = 3, 4
@@ -33,18 +36,20 @@ def main(config: dict[str, Any]) -> None:
             importlib.import_module(name)
         except ImportError:
             continue  # the script that needs it will say so
+    if can_rehearse():
+        rehearse()
     gc.collect()
     gc.freeze()
     if config["nested"]:
         _serve_many(config)
         return
-    program = start_program(enclosure := OwnNamespace())
+    program = start_program(enclosure := OwnNamespace(), array.array("Q"))
     send(config["channel"], {"op": "ready"})
     serve(config["channel"], config["host"], enclosure, program)
 
 
 def _serve_many(config: dict[str, Any]) -> None:
-    announce = True
+    announce, hot = True, find_hot_ranges()
     while True:
         try:
             pid = clone_into_namespaces()
@@ -52,18 +57,18 @@ def _serve_many(config: dict[str, Any]) -> None:
             send(config["channel"], {"op": "not nested", "why": str(error)})
             return
         if pid == 0:
-            os._exit(_serve_one(config, announce))
+            os._exit(_serve_one(config, hot, announce=announce))
         _, status = os.waitpid(pid, 0)
         if status != 0:
             return
         announce = False
 
 
-def _serve_one(config: dict[str, Any], announce: bool) -> int:
+def _serve_one(config: dict[str, Any], hot: array.array[int], *, announce: bool) -> int:
     try:
         try:
             enclosure = NestedNamespace(config["keep"])
-            program = start_program(enclosure)
+            program = start_program(enclosure, hot)
         except (OSError, RuntimeError) as error:
             if announce:
                 send(config["channel"], {"op": "not nested", "why": str(error)})
