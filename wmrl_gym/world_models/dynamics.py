@@ -240,7 +240,9 @@ class EnsembleDynamics(WorldModel):
     @property
     def _bound(self) -> tuple[ObservationCodec, ActionCodec]:
         if self._codecs is None:
-            raise WorldModelError("EnsembleDynamics is not bound to an environment: wrap one in WorldModelWrapper, or call bind()")
+            raise WorldModelError(
+                "EnsembleDynamics is not bound to an environment: wrap one in WorldModelWrapper, or call bind()"
+            )
         return self._codecs
 
 

@@ -211,9 +211,7 @@ def fit(
     """
     scales = Scales.of(data)
     transition, outcome = _new(data, settings, rng) if before is None else _rescaled(before, scales)
-    plan = Plan(
-        training_rows(data), held_out_rows(data, most=_MOST_HELD_OUT), steps, settings.batch_size, settings.learning_rate
-    )
+    plan = Plan(training_rows(data), held_out_rows(data, most=_MOST_HELD_OUT), steps, settings.batch_size, settings.learning_rate)
     before_x, after_x = scales.observation.inputs(data.observation), scales.observation.inputs(data.next_observation)
     x = torch.from_numpy(np.concatenate([before_x, scales.action.inputs(data.action), after_x], axis=1))
     loss, score = transition_losses(torch.from_numpy(scales.delta.targets(data.delta)))
