@@ -20,6 +20,7 @@ _IMAGINED = (
     "warmup",
     "update_every",
     "max_model_steps",
+    "start_states",
     "max_in_flight",
     "seed",
 )

@@ -87,7 +87,7 @@ class EnsembleDynamics(WorldModel):
         gradient_steps: float = 4.0,
         max_gradient_steps: int = 2_000,
         batch_size: int = 128,
-        learning_rate: float = 1e-3,
+        learning_rate: float = 3e-3,
     ) -> None:
         at_least = {"min_transitions": (min_transitions, 2), "max_gradient_steps": (max_gradient_steps, 1)}
         at_least |= {"batch_size": (batch_size, 1), "n_members": (n_members, 1), "n_elites": (n_elites, 1)}
@@ -240,7 +240,9 @@ class EnsembleDynamics(WorldModel):
     @property
     def _bound(self) -> tuple[ObservationCodec, ActionCodec]:
         if self._codecs is None:
-            raise WorldModelError("EnsembleDynamics is not bound to an environment: wrap one in WorldModelWrapper, or call bind()")
+            raise WorldModelError(
+                "EnsembleDynamics is not bound to an environment: wrap one in WorldModelWrapper, or call bind()"
+            )
         return self._codecs
 
 

@@ -53,8 +53,7 @@ class ObservationCodec:
         """The batch that vectors of shape (B, size) stand for: clipped into the space, rounded where it holds integers."""
         inside = np.clip(vector, self.low, self.high)
         leaves = iter(
-            _cast(inside[:, at].reshape(len(vector), *box.shape), box)
-            for box, at in zip(self._boxes, self._slices, strict=True)
+            _cast(inside[:, at].reshape(len(vector), *box.shape), box) for box, at in zip(self._boxes, self._slices, strict=True)
         )
         return _build(self.space, leaves)
 
@@ -99,7 +98,9 @@ class ActionCodec:
             return rows.astype(np.float32)
         choice = rows.astype(np.int64) - self._start
         if ((choice < 0) | (choice >= self._choices)).any():
-            raise ValueError(f"expected actions in {self.space}, got {actions[((choice < 0) | (choice >= self._choices)).any(1)][0]}")
+            raise ValueError(
+                f"expected actions in {self.space}, got {actions[((choice < 0) | (choice >= self._choices)).any(1)][0]}"
+            )
         hot = np.zeros((len(rows), self.size), np.float32)
         np.put_along_axis(hot, choice + self._offsets, 1.0, axis=1)
         return hot
@@ -113,7 +114,9 @@ def _boxes(space: gym.Space[Any], *, path: str) -> Iterator[gym.spaces.Box]:
         yield space
     else:
         instead = (
-            "text needs a language or outcome model" if isinstance(space, gym.spaces.Text) else "encode it as a Box with a wrapper"
+            "text needs a language or outcome model"
+            if isinstance(space, gym.spaces.Text)
+            else "encode it as a Box with a wrapper"
         )
         raise WorldModelError(f"EnsembleDynamics predicts Box and Dict-of-Box observations, and {path} is {space}: {instead}")
 

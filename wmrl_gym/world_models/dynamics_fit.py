@@ -192,13 +192,13 @@ class Fit:
             mean = out[..., 0].double().numpy()
         rows = np.arange(len(x))
         spread = mean.std(axis=0)
-        own = (mean.mean(axis=0), variance.mean(axis=0), p.mean(axis=0))
+        own = (mean.mean(axis=0), variance.mean(axis=0))
         if elite is not None:
-            own = (mean[elite, rows], variance[elite, rows], p[elite, rows])
+            own = (mean[elite, rows], variance[elite, rows])
         unit, centre = float(scales.reward.std[0]), float(scales.reward.mean[0])
         reward = np.clip(own[0] * unit + centre, self.seen.reward_low, self.seen.reward_high)
         std = np.sqrt(own[1] + spread**2) * unit * self.reward_factor
-        return Guess(reward, std, spread * unit, own[2] if self.seen.ends else np.zeros(len(x)))
+        return Guess(reward, std, spread * unit, p.mean(axis=0) if self.seen.ends else np.zeros(len(x)))
 
 
 def fit(
@@ -211,9 +211,7 @@ def fit(
     """
     scales = Scales.of(data)
     transition, outcome = _new(data, settings, rng) if before is None else _rescaled(before, scales)
-    plan = Plan(
-        training_rows(data), held_out_rows(data, most=_MOST_HELD_OUT), steps, settings.batch_size, settings.learning_rate
-    )
+    plan = Plan(training_rows(data), held_out_rows(data, most=_MOST_HELD_OUT), steps, settings.batch_size, settings.learning_rate)
     before_x, after_x = scales.observation.inputs(data.observation), scales.observation.inputs(data.next_observation)
     x = torch.from_numpy(np.concatenate([before_x, scales.action.inputs(data.action), after_x], axis=1))
     loss, score = transition_losses(torch.from_numpy(scales.delta.targets(data.delta)))

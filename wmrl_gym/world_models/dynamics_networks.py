@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -68,7 +69,7 @@ class EnsembleMLP:
     def random(cls, sizes: Sequence[int], n_members: int, rng: np.random.Generator) -> EnsembleMLP:
         """New weights; those of the last layer are small, so that the first predictions are about the mean."""
         weights, biases = [], []
-        for layer, (n_in, n_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        for layer, (n_in, n_out) in enumerate(pairwise(sizes)):
             gain = 0.1 if layer == len(sizes) - 2 else 1.0
             drawn = rng.standard_normal((n_members, n_in, n_out), dtype=np.float32) * (gain / n_in**0.5)
             weights.append(torch.from_numpy(drawn))

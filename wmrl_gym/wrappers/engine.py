@@ -21,6 +21,7 @@ from wmrl_gym.wrappers.background import NO_PAIR, BackgroundAnchors, Recording
 from wmrl_gym.wrappers.checks import check_prediction
 from wmrl_gym.wrappers.execution import RealExecution, RealStep, unstack
 from wmrl_gym.wrappers.options import Cost, EngineOptions
+from wmrl_gym.wrappers.starts import StartStates
 
 
 class Schedule(Protocol):
@@ -54,6 +55,9 @@ class Engine:
         model: the world model, bound to the environment.
         schedule: which episodes are anchors.
         options: everything else.
+
+    Raises:
+        ValueError: starts from the buffer are asked for, and the environment is factored.
     """
 
     def __init__(self, real: RealExecution, model: WorldModel, *, schedule: Schedule, options: EngineOptions) -> None:
@@ -74,7 +78,15 @@ class Engine:
         n = options.num_slots
         self._episode, self._group, self._steps, self._context = (np.zeros(n, np.int64) for _ in range(4))
         self._anchor, self._opened = np.zeros(n, bool), np.zeros(n, bool)
-        self._propensity = np.ones(n)
+        self._propensity, self._limit = np.ones(n), np.full(n, np.inf)
+        self._starts: StartStates | None = None
+        if options.start_states == "buffer":
+            if real.interface.factored is not None:
+                raise ValueError(
+                    'start_states="buffer" needs observations that say all about the state; a factored environment '
+                    'keeps a state of its own, so its episodes start at a real reset: start_states="real"'
+                )
+            self._starts = StartStates(real.interface.observation_space, options.buffer_capacity)
         self._state: Any = None
         # Without a seed no two runs are alike, as everywhere in Gymnasium.
         self.reseed(int(np.random.SeedSequence().generate_state(1)[0] >> 1) if options.seed is None else options.seed)
@@ -85,14 +97,27 @@ class Engine:
         self.rng = np.random.default_rng([self.seed, 0])
         self.schedule = self._base_schedule.reseeded(self.seed)
         self._next_episode = 0
+        if self._starts is not None:
+            self._starts.forget_last()
 
     def reset(
         self, slots: NDArray[np.int64], seeds: list[int | None], options: Mapping[str, Any] | None
     ) -> tuple[Any, dict[str, NDArray[Any]]]:
         """Start the next episodes, one in each of ``slots``."""
         self.poll()
+        explicit = np.array([seed is not None or options is not None for seed in seeds])
+        unbranched = explicit | self._opened[slots]
         start_seeds = self._decide(slots, seeds)
-        observation, info = self.real.start(slots, start_seeds, options=options, keep=self._opened[slots])
+        self._limit[slots] = self.options.step_limit(self.buffer.added)
+
+        def reset(rows: NDArray[np.int64]) -> tuple[Any, dict[str, NDArray[Any]]]:
+            return self.real.start(slots[rows], start_seeds[rows], options=options, keep=self._opened[slots[rows]])
+
+        if self._starts is None:
+            observation, info = reset(np.arange(len(slots)))
+        else:
+            real = unbranched | self._anchor[slots]
+            observation, info = self._starts.mixed(self._group[slots], real=real, reset=reset, rng=self.rng)
         self._context[slots] = info["context"]
         for row in np.flatnonzero(self._anchor[slots] & ~self._opened[slots]):
             self._behind.record(int(slots[row]), self._recording(int(slots[row]), int(start_seeds[row]), options))
@@ -207,6 +232,7 @@ class Engine:
             "state": self._state,
             "stream": self.stream.state_dict(),
             "buffer": (self.buffer.everything(), self.buffer.added),
+            "last_start": None if self._starts is None else self._starts.last,
             "real": self.real.state_dict(),
             "recordings": deepcopy(self._behind.recordings),
             "unfinished": deepcopy(self._behind.unfinished),
@@ -225,6 +251,8 @@ class Engine:
         self._state = state["state"]
         self.stream.load_state_dict(state["stream"])
         self.buffer.restore(*state["buffer"])
+        if self._starts is not None:
+            self._starts.restore(self.buffer.everything(), state["last_start"])
         self.real.load_state_dict(state["real"])
         self._behind.recordings = deepcopy(state["recordings"])
         for recording in state["unfinished"]:
@@ -279,7 +307,7 @@ class Engine:
         return prediction
 
     def _from_prediction(self, slots: NDArray[np.int64], prediction: Prediction) -> EngineStep:
-        late = self._steps[slots] >= self.options.step_limit
+        late = self._steps[slots] >= self._limit[slots]
         truncated = prediction.truncated | (late & ~prediction.terminated)
         reward = np.where(prediction.reward_due & prediction.reward_valid, prediction.reward, 0.0)
         info = dict(prediction.info) | self._bookkeeping(slots, prediction.reward)
@@ -393,6 +421,8 @@ class Engine:
 
     def _charge(self, real: RealStep) -> None:
         self.buffer.add(real.transitions)
+        if self._starts is not None:
+            self._starts.add(real.transitions)
         self.cost.executions += len(real.transitions)
         self.cost.real_cpu_s += real.cpu_s
         self.cost.real_wall_s += real.wall_s
@@ -405,7 +435,7 @@ class Engine:
 
 
 _COUNTERS = ("_next_episode", "_pair_count", "_learnt", "unknown")
-_SLOT_ARRAYS = ("_episode", "_group", "_steps", "_context", "_anchor", "_opened", "_propensity")
+_SLOT_ARRAYS = ("_episode", "_group", "_steps", "_context", "_anchor", "_opened", "_propensity", "_limit")
 
 
 def _mix(seed: int, stream: int, number: int) -> int:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from wmrl_gym.world_models import PairKind
 
 AnchorMode = Literal["blocking", "background"]
+StartFrom = Literal["real", "buffer"]
+Horizon: TypeAlias = int | Callable[[int], int] | None
+"""Steps of an imagined episode: a number, a function of how many real transitions there have been, or None for no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,9 @@ class EngineOptions:
         anchor_mode: whether anchor episodes are the real ones ("blocking") or run behind imagined ones ("background").
         pairs: how an anchor's prediction is made: from each real observation, or rolled on from the episode's start.
         update_every: real transitions between two updates of the world model; 0 never updates it.
-        max_model_steps: an imagined episode is truncated after so many steps; None is no limit.
+        max_model_steps: an imagined episode is truncated after so many steps; decided when it starts.
+        start_states: imagined episodes start at a real reset, or ("buffer") at an observation that really occurred. Anchors, and
+            episodes whose seed or options are given, start at a real reset in any case.
         max_episode_steps: the environment's own time limit; None is none.
         max_in_flight: background episodes waiting or running; one more waits for one of them.
         buffer_capacity: real transitions kept.
@@ -32,7 +38,8 @@ class EngineOptions:
     anchor_mode: AnchorMode = "blocking"
     pairs: PairKind = "open_loop"
     update_every: int = 32
-    max_model_steps: int | None = None
+    max_model_steps: Horizon = None
+    start_states: StartFrom = "real"
     max_episode_steps: int | None = None
     max_in_flight: int = 64
     buffer_capacity: int = 100_000
@@ -45,15 +52,23 @@ class EngineOptions:
             raise ValueError(f'pairs must be "teacher_forced" or "open_loop", got {self.pairs!r}')
         if self.update_every < 0:
             raise ValueError(f"update_every must be 0 (never) or more, got {self.update_every}")
-        if self.max_model_steps is not None and self.max_model_steps < 1:
+        if isinstance(self.max_model_steps, int) and self.max_model_steps < 1:
             raise ValueError(f"max_model_steps must be at least 1, got {self.max_model_steps}")
+        if self.start_states not in ("real", "buffer"):
+            raise ValueError(f'start_states must be "real" or "buffer", got {self.start_states!r}')
         if self.max_in_flight < 1:
             raise ValueError(f"max_in_flight must be at least 1, got {self.max_in_flight}")
 
-    @property
-    def step_limit(self) -> float:
-        """The fewest steps after which an imagined episode is truncated."""
-        limits = [limit for limit in (self.max_model_steps, self.max_episode_steps) if limit is not None]
+    def step_limit(self, transitions: int) -> float:
+        """The fewest steps after which an imagined episode is truncated that starts after so many real transitions.
+
+        Raises:
+            ValueError: a schedule answers less than 1.
+        """
+        steps = self.max_model_steps(transitions) if callable(self.max_model_steps) else self.max_model_steps
+        if steps is not None and steps < 1:
+            raise ValueError(f"max_model_steps must be at least 1, and the schedule says {steps} at {transitions} transitions")
+        limits = [limit for limit in (steps, self.max_episode_steps) if limit is not None]
         return min(limits, default=np.inf)
 
 

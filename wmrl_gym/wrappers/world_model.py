@@ -14,7 +14,7 @@ from wmrl_gym.slots import stack_samples
 from wmrl_gym.world_models import PairKind, WorldModel
 from wmrl_gym.wrappers.engine import Engine, Schedule
 from wmrl_gym.wrappers.execution import EnvExecution, FactoredExecution, RealExecution, unstack
-from wmrl_gym.wrappers.options import AnchorMode, EngineOptions
+from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom
 
 _TRANSPARENT = (OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit)
 _ONLY = np.zeros(1, np.int64)
@@ -36,7 +36,10 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         anchor_mode: "blocking" or "background".
         pairs: how anchor predictions are made, "teacher_forced" or "open_loop"; None takes the model's own choice.
         update_every: real transitions between two updates of the model; 0 never updates it.
-        max_model_steps: imagined episodes are truncated after so many steps.
+        max_model_steps: imagined episodes are truncated after so many steps: a number, or a function of how many real
+            transitions there have been (a horizon that grows as the model gets better).
+        start_states: "real": imagined episodes start at a real reset. "buffer": at an observation that really occurred, so that
+            short ones reach everywhere; anchors still start at a real reset.
         seed: of anchor choices and imagination, until ``reset(seed=...)`` gives another; None draws one.
 
     Raises:
@@ -68,7 +71,8 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         anchor_mode: AnchorMode = "blocking",
         pairs: PairKind | None = None,
         update_every: int = 32,
-        max_model_steps: int | None = None,
+        max_model_steps: Horizon = None,
+        start_states: StartFrom = "real",
         max_in_flight: int = 64,
         seed: int | None = None,
     ) -> None:
@@ -84,6 +88,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
             pairs=model.pairs if pairs is None else pairs,
             update_every=update_every,
             max_model_steps=max_model_steps,
+            start_states=start_states,
             max_episode_steps=None if env.spec is None else env.spec.max_episode_steps,
             max_in_flight=max_in_flight,
             seed=seed,

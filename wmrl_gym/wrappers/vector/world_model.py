@@ -16,7 +16,7 @@ from wmrl_gym.slots import SlotStep, SlotVectorEnv
 from wmrl_gym.world_models import PairKind, WorldModel
 from wmrl_gym.wrappers.engine import Engine, Schedule
 from wmrl_gym.wrappers.execution import EnvExecution, FactoredExecution, RealExecution
-from wmrl_gym.wrappers.options import AnchorMode, EngineOptions
+from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom
 from wmrl_gym.wrappers.world_model import cost_of, engine_stats, schedule_of
 
 
@@ -34,10 +34,13 @@ class WorldModelVectorEnv(SlotVectorEnv):
         anchor_mode: "blocking": an anchor's step waits for its execution. "background": it is imagined like any other, and
             executed behind; the pairs arrive late.
         pairs: how anchor predictions are made; None takes the model's own choice.
-        warmup: real steps with random actions before the first episode of a model that knows nothing yet; 0 makes the first
-            episodes real instead.
+        warmup: real steps with random actions before the first episode of a model that knows nothing yet, or as many as the model
+            asks for (``min_transitions``), if that is more; 0 makes the first episodes real instead.
         update_every: real transitions between two updates of the model; 0 never updates it.
-        max_model_steps: imagined episodes are truncated after so many steps.
+        max_model_steps: imagined episodes are truncated after so many steps: a number, or a function of how many real
+            transitions there have been (a horizon that grows as the model gets better).
+        start_states: "real": imagined episodes start at a real reset. "buffer": at an observation that really occurred, so that
+            short ones reach everywhere; anchors still start at a real reset.
         max_in_flight: background anchors that wait or run at once; one more waits for one of them.
         autoreset_mode: Gymnasium's.
         seed: of the run until ``reset(seed=...)`` gives another; None draws one.
@@ -74,7 +77,8 @@ class WorldModelVectorEnv(SlotVectorEnv):
         pairs: PairKind | None = None,
         warmup: int = 64,
         update_every: int = 32,
-        max_model_steps: int | None = None,
+        max_model_steps: Horizon = None,
+        start_states: StartFrom = "real",
         max_in_flight: int = 64,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         seed: int | None = None,
@@ -93,6 +97,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
             pairs=model.pairs if pairs is None else pairs,
             update_every=update_every,
             max_model_steps=max_model_steps,
+            start_states=start_states,
             max_episode_steps=limit,
             max_in_flight=max_in_flight,
             seed=seed,
@@ -116,7 +121,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
             self.engine.reseed(int(seed))
             seed = None
         if self.warmup and not self.model.fitted:
-            self.warm_up(self.warmup)
+            self.warm_up(max(self.warmup, getattr(self.model, "min_transitions", 0)))
         return super().reset(seed=seed, options=options)
 
     def warm_up(self, executions: int, *, seconds: float = np.inf) -> int:
