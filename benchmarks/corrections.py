@@ -53,6 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.seeds < 2:
         parser.error(f"--seeds must be at least 2, got {options.seeds}")
     console = Console()
+    # Tables are wide: into a file or a pipe they are written whole.
+    console.width = max(console.width, 150)
     if options.tune:
         tune(console, seeds=min(options.seeds, 32))
         return 0

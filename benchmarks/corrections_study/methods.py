@@ -6,7 +6,7 @@ Shapes: S seeds, C groups (one a context), G rollouts a group.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -248,8 +248,9 @@ class Residual(Method):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A method's name, how it is made for S seeds, and its learning rate."""
+    """A method's name, how it is made for S seeds, its learning rate, and whether it looks at predictions at all."""
 
     name: str
     make: Callable[[int], Method]
-    rate: float = field(default=0.05)
+    rate: float = 0.02
+    uses_model: bool = True

@@ -20,9 +20,9 @@ from benchmarks.corrections_study.methods import (
 RATES = (0.01, 0.02, 0.03, 0.04)
 
 METHODS: tuple[Entry, ...] = (
-    Entry("real only, full budget", RealFull, 0.03),
-    Entry("real only, groups", RealGroups, 0.03),
-    Entry("real only, episodes", RealEpisodes, 0.03),
+    Entry("real only, full budget", RealFull, 0.03, False),
+    Entry("real only, groups", RealGroups, 0.03, False),
+    Entry("real only, episodes", RealEpisodes, 0.03, False),
     Entry("world model alone", ModelAlone, 0.02),
     Entry("mixture", lambda s: Replace(s, debias=False, weight=1.0), 0.02),
     Entry("denoise only", lambda s: Replace(s, debias=False, weight="paper"), 0.02),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -77,8 +78,12 @@ def run(
     setup = {"seeds": seeds, "first_seed": FIRST_SEED, "steps": STEPS, "fraction": FRACTION, "rates": rates}
     results = load(path, setup)
     for scenario in scenarios(quick):
-        if scenario.label not in results["scenarios"]:
-            results["scenarios"][scenario.label] = run_scenario(scenario, entries, seeds)
+        done = results["scenarios"]
+        if scenario.label not in done:
+            # What never looks at the model learns the same in every scenario.
+            same = {e.name: next(iter(done.values()))[e.name] for e in entries if done and not e.uses_model}
+            fresh = run_scenario(scenario, [entry for entry in entries if entry.name not in same], seeds)
+            done[scenario.label] = {entry.name: {**same, **fresh}[entry.name] for entry in entries}
             save(path, results)
         tick(scenario.label)
     few = 4 if quick else 8
@@ -125,16 +130,15 @@ def judge(results: dict[str, Any], ours: str = "adaptive") -> dict[str, Any]:
         "fused variance is V_E V_WM / (V_E + V_WM), within 3%": abs(fused["ratio"] - 1.0) < 0.03,
         "fused variance is below either": fused["fused"] < min(fused["V_E"], fused["V_WM"]),
     }
-    means = {
-        name: _mean(results, name) for name in ("mixture", "denoise only", "debias only", "paper", "recommended", "adaptive")
-    }
-    order = [means[name] for name in ("mixture", "denoise only", "debias only", "paper")]
+    steps_up = ("mixture", "denoise only", "debias only", "paper")
+    means = {name: _mean(results, name) for name in (*steps_up, "recommended", "adaptive")}
+    order = [means[name] for name in steps_up]
     return {
         "ours": ours,
         "rows": rows,
         "strict_mild": bool(all(rows[kind]["difference"] >= -0.005 for kind in MILD)),
         "theorems": theorems,
-        "papers_order_reproduced": bool(all(a < b for a, b in zip(order, order[1:], strict=False))),
+        "papers_order_reproduced": bool(all(a < b for a, b in itertools.pairwise(order))),
         "means": {name: round(value, 4) for name, value in means.items()},
         "passed": bool(all(row["passed"] for row in rows.values()) and all(theorems.values())),
     }
