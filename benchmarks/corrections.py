@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     path = options.results / ("corrections-quick.json" if options.quick else "corrections.json")
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task("corrections", total=len(scenarios(options.quick)) + 3)
+        task = progress.add_task("corrections", total=len(scenarios(options.quick)) + 4)
         results = run(
             path,
             entries,

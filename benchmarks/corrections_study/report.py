@@ -72,8 +72,9 @@ def verdict_table(results: dict[str, Any]) -> Table:
         asked = "> 2 standard errors" if kind in HARD else "> -0.005"
         shown = f"{row['difference']:+.4f} ±{row['standard_error']:.4f}"
         table.add_row(kind, shown, f"{early[0]:+.4f} ±{early[1]:.4f}", asked, "yes" if row["passed"] else "NO")
-    for name, passed in verdict["theorems"].items():
-        table.add_row("theorem", "", "", name, "yes" if passed else "NO")
+    for heading in ("theorems", "costs"):
+        for name, passed in verdict[heading].items():
+            table.add_row(heading, "", "", name, "yes" if passed else "NO")
     return table
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.corrections_study.methods import FRACTION, Entry
+from benchmarks.corrections_study.speed import measure
 from benchmarks.corrections_study.theory import error_floor, fused_variance, gradient_errors
 from benchmarks.corrections_study.train import Scenario, train
 from benchmarks.corrections_study.world import CONTEXTS, GROUP, HARD, KINDS, MILD, make_worlds
@@ -89,6 +90,7 @@ def run(
     few = 4 if quick else 8
     checks: dict[str, Callable[[], Any]] = {
         "error_floor": lambda: error_floor((16, 32, 64, 128, 256, 512, 1024, 2048, 4096), seeds=range(500, 500 + 2 * few)),
+        "speed": measure,
         "fused_variance": lambda: fused_variance(seeds=range(500, 500 + few)),
         "gradients": lambda: {
             kind: gradient_errors(tuple(entries), Scenario(kind), seeds=range(500, 500 + few)) for kind in KINDS
@@ -130,6 +132,11 @@ def judge(results: dict[str, Any], ours: str = "adaptive") -> dict[str, Any]:
         "fused variance is V_E V_WM / (V_E + V_WM), within 3%": abs(fused["ratio"] - 1.0) < 0.03,
         "fused variance is below either": fused["fused"] < min(fused["V_E"], fused["V_WM"]),
     }
+    speed = results["speed"]
+    costs = {
+        "refit with 5,000 pairs below 5 ms": max(speed["smooth: refit ms"], speed["binned: refit ms"]) < 5.0,
+        "memory does not grow with pairs": speed["smooth: bytes at 5,000"] == speed["smooth: bytes at 100,000"],
+    }
     steps_up = ("mixture", "denoise only", "debias only", "paper")
     means = {name: _mean(results, name) for name in (*steps_up, "recommended", "adaptive")}
     order = [means[name] for name in steps_up]
@@ -138,9 +145,10 @@ def judge(results: dict[str, Any], ours: str = "adaptive") -> dict[str, Any]:
         "rows": rows,
         "strict_mild": bool(all(rows[kind]["difference"] >= -0.005 for kind in MILD)),
         "theorems": theorems,
+        "costs": costs,
         "papers_order_reproduced": bool(all(a < b for a, b in itertools.pairwise(order))),
         "means": {name: round(value, 4) for name, value in means.items()},
-        "passed": bool(all(row["passed"] for row in rows.values()) and all(theorems.values())),
+        "passed": bool(all((*(row["passed"] for row in rows.values()), *theorems.values(), *costs.values()))),
     }
 
 
