@@ -1,13 +1,13 @@
-"""The adaptive form: the package's own class, one a seed."""
+"""The adaptive forms: the package's own classes, one a seed."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from benchmarks.corrections_study.calibrators import Smooth
-from benchmarks.corrections_study.methods import Batch, Method, pairs
-from benchmarks.corrections_study.world import Array
-from wmrl_gym.corrections import FusedAdvantages
+from benchmarks.corrections_study.methods import Batch, Mask, Method, Residual, pairs
+from benchmarks.corrections_study.world import CONTEXTS, Array
+from wmrl_gym.corrections import ActionSigns, AdaptiveKappa, FusedAdvantages
 
 
 class Fused(Method):
@@ -47,3 +47,23 @@ class Fused(Method):
         """See :class:`Method`."""
         for fused, gradient in zip(self._fused, gradients.astype(np.float64), strict=True):
             fused.update_gradients(gradient.T)
+
+
+class AdaptiveReward(Residual):
+    """The residual reward with :class:`wmrl_gym.corrections.AdaptiveKappa`: what a wrapper can do, which knows no policy."""
+
+    def __init__(self, seeds: int, *, dimension: int = 256) -> None:
+        super().__init__(seeds, scale="centre")
+        self._adaptive = [AdaptiveKappa() for _ in range(seeds)]
+        self._signs = ActionSigns(dimension)
+
+    def kappa(self) -> Array | float:
+        """See :class:`Residual`."""
+        return np.array([k.kappa for k in self._adaptive], dtype=np.float32)[:, None, None]
+
+    def learn(self, batch: Batch, mask: Mask, residual: Array, centred: Array) -> None:
+        """See :class:`Residual`."""
+        context = np.broadcast_to(np.arange(CONTEXTS)[:, None], mask.shape[1:])
+        for s, adaptive in enumerate(self._adaptive):
+            m = mask[s]
+            adaptive.update(residual[s][m], self._signs(batch.arms[s][m], context[m]))

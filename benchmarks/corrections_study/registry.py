@@ -6,7 +6,7 @@ is on other seeds.
 
 from __future__ import annotations
 
-from benchmarks.corrections_study.fused import Fused
+from benchmarks.corrections_study.fused import AdaptiveReward, Fused
 from benchmarks.corrections_study.methods import (
     Entry,
     ModelAlone,
@@ -29,6 +29,7 @@ METHODS: tuple[Entry, ...] = (
     Entry("debias only", lambda s: Replace(s, debias=True, weight=1.0), 0.02),
     Entry("paper", lambda s: Replace(s, debias=True, weight="paper"), 0.02),
     Entry("residual reward", lambda s: Residual(s, scale="centre"), 0.02),
+    Entry("residual reward, adaptive", AdaptiveReward, 0.02),
     Entry("recommended", Residual, 0.02),
     Entry("adaptive", Fused, 0.02),
 )

@@ -19,7 +19,7 @@ def step(rng: np.random.Generator, seeds: int = 2) -> Batch:
     x = np.clip(r**2 + 0.1 * rng.standard_normal(shape), 0, 1).astype(np.float32)
     groups = np.stack([np.isin(np.arange(32), rng.permutation(32)[:3]) for _ in range(seeds)])
     episodes = np.stack([np.isin(np.arange(256), rng.permutation(256)[:26]) for _ in range(seeds)]).reshape(shape)
-    return Batch(x, r, np.broadcast_to(groups[..., None], shape), episodes, np.full(shape, 0.1, np.float32))
+    return Batch(x, r, np.broadcast_to(groups[..., None], shape), episodes, np.full(shape, 0.1, np.float32), np.zeros(shape, int))
 
 
 @pytest.mark.parametrize("half_life", [None, 200.0])

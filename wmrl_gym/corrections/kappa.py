@@ -15,7 +15,8 @@ class AdaptiveKappa:
     """The kappa of the residual form from the evidence: ``H b^2 / (H b^2 + v / n)``, with v / n the noise of a step's anchors.
 
     For rewards, and for trainers that take one kappa. A trainer that forms its own advantages does better with
-    :class:`wmrl_gym.corrections.FusedAdvantages`.
+    :class:`wmrl_gym.corrections.FusedAdvantages`. Residuals alone cannot tell a bias that a policy exploits from noise, since
+    calibration makes their mean 0 either way: what was done must be given along, as scores or :class:`ActionSigns`.
 
     Args:
         horizon: steps over which noise averages out and bias does not.
@@ -69,16 +70,17 @@ class AdaptiveKappa:
 
         Args:
             residual: r - f, float64, shape (B,); not finite where unknown. A step without one known residual changes nothing.
-            score: float64, shape (B, D), centred within groups; None is a single constant feature.
+            score: float64, shape (B, D): the policy's scores or any fixed features of what was done. None is no evidence, and
+                kappa stays.
             predicted_gradient: float64, shape (D,), the gradient that the predictions give, so that what lies along it is not
                 held against them; None counts all of it.
         """
         e = as_floats("residual", residual)
-        s = np.ones((e.size, 1)) if score is None else np.asarray(score, dtype=np.float64).reshape(e.size, -1)
         known = np.isfinite(e)
         n = int(known.sum())
-        if n == 0:
+        if n == 0 or score is None:
             return
+        s = np.asarray(score, dtype=np.float64).reshape(e.size, -1)
         gradient = np.zeros(s.shape[1]) if predicted_gradient is None else as_floats("predicted_gradient", predicted_gradient)
         self._anchors = float(n)
         self._evidence.update(np.stack([gradient, e[known] @ s[known] / n]), n_anchors=n)
