@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     # Tables are wide: into a file or a pipe they are written whole.
     console.width = max(console.width, 150)
     if options.tune:
-        tune(console, seeds=min(options.seeds, 32))
+        tune(console, seeds=min(options.seeds, 16))
         return 0
     entries = [entry for entry in METHODS if not options.quick or entry.name in QUICK]
     path = options.results / ("corrections-quick.json" if options.quick else "corrections.json")
