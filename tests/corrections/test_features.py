@@ -51,6 +51,25 @@ def test_signs_of_actions_tell_an_exploitable_bias_from_noise() -> None:
     assert kappas[1] > 0.8
 
 
+def test_anchors_that_come_one_at_a_time_are_as_good_as_a_batch() -> None:
+    rng, signs = np.random.default_rng(1), ActionSigns(32)
+    whole, single = AdaptiveKappa(batch=8), AdaptiveKappa(batch=8)
+    for _ in range(20):
+        arms, residual = rng.integers(0, 8, 8), rng.normal(0, 0.3, 8)
+        whole.update(residual, signs(arms))
+        for i in rng.permutation(8):
+            single.update(residual[i : i + 1], signs(arms[i : i + 1]))
+    assert single.kappa == pytest.approx(whole.kappa)
+    assert whole.kappa != 0.5
+
+
+def test_the_number_of_features_may_not_change() -> None:
+    kappa = AdaptiveKappa()
+    kappa.update([0.1], [[1.0, 2.0]])
+    with pytest.raises(ValueError, match="score must have 2 columns as before, got 1"):
+        kappa.update([0.1], [[1.0]])
+
+
 def test_without_features_there_is_no_evidence_and_kappa_stays() -> None:
     kappa = AdaptiveKappa()
     for _ in range(50):

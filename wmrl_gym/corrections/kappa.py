@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from wmrl_gym.corrections.evidence import GradientEvidence
-from wmrl_gym.corrections.pairs import as_floats
+from wmrl_gym.corrections.pairs import Floats, as_floats
 
 
 class AdaptiveKappa:
@@ -24,6 +24,7 @@ class AdaptiveKappa:
         prior_steps: how many steps the prior counts for.
         memory: steps beyond which old evidence fades.
         floor: least kappa; the anchor fraction is a good one, at which an anchor's reward is the truth.
+        batch: anchors a step of evidence; those that come fewer at a time are collected, in any order.
 
     Raises:
         ValueError: if an argument is out of its range.
@@ -32,7 +33,7 @@ class AdaptiveKappa:
     >>> kappa.kappa
     0.5
     >>> for _ in range(200):
-    ...     kappa.update([0.3, -0.3], [[1.0], [-1.0]])
+    ...     kappa.update([0.3, -0.3] * 8, [[1.0], [-1.0]] * 8)
     >>> kappa.kappa > 0.95
     True
     """
@@ -45,14 +46,19 @@ class AdaptiveKappa:
         prior_steps: float = 20.0,
         memory: float = 200.0,
         floor: float = 0.1,
+        batch: int = 16,
     ) -> None:
         if not 0.0 < prior < 1.0:
             raise ValueError(f"prior must be in (0, 1), got {prior}")
         if not 0.0 <= floor <= 1.0:
             raise ValueError(f"floor must be in [0, 1], got {floor}")
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, got {batch}")
         self.prior, self.floor = float(prior), float(floor)
         self._evidence = GradientEvidence(horizon=horizon, prior_steps=prior_steps, memory=memory)
-        self._anchors = 1.0
+        self.batch = int(batch)
+        self._anchors, self._waiting = 1, 0
+        self._sums: Floats = np.zeros((0, 0))
 
     @property
     def kappa(self) -> float:
@@ -66,7 +72,7 @@ class AdaptiveKappa:
         return float(np.clip(bias / (bias + noise), self.floor, 1.0))
 
     def update(self, residual: ArrayLike, score: ArrayLike | None = None, *, predicted_gradient: ArrayLike | None = None) -> None:
-        """One step's graded anchors.
+        """Graded anchors, as they come.
 
         Args:
             residual: r - f, float64, shape (B,); not finite where unknown. A step without one known residual changes nothing.
@@ -82,14 +88,23 @@ class AdaptiveKappa:
             return
         s = np.asarray(score, dtype=np.float64).reshape(e.size, -1)
         gradient = np.zeros(s.shape[1]) if predicted_gradient is None else as_floats("predicted_gradient", predicted_gradient)
-        self._anchors = float(n)
-        self._evidence.update(np.stack([gradient, e[known] @ s[known] / n]), n_anchors=n)
+        new = np.stack([n * gradient, e[known] @ s[known]])
+        if self._sums.size and self._sums.shape != new.shape:
+            raise ValueError(f"score must have {self._sums.shape[1]} columns as before, got {new.shape[1]}")
+        self._sums = self._sums + new if self._sums.size else new
+        self._waiting += n
+        if self._waiting >= self.batch:
+            self._anchors = self._waiting
+            self._evidence.update(self._sums / self._waiting, n_anchors=self._waiting)
+            self._sums, self._waiting = np.zeros_like(self._sums), 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The evidence."""
-        return {"anchors": self._anchors, **self._evidence.state_dict()}
+        """The evidence, and what waits for a batch to fill."""
+        waiting = {"anchors": self._anchors, "sums": self._sums.copy(), "waiting": self._waiting}
+        return {**waiting, **self._evidence.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        self._anchors = float(state["anchors"])
+        self._anchors, self._waiting = int(state["anchors"]), int(state["waiting"])
+        self._sums = np.array(state["sums"], dtype=np.float64)
         self._evidence.load_state_dict(state)
