@@ -8,8 +8,6 @@ from scipy.optimize import nnls  # type: ignore[import-untyped]
 from benchmarks.corrections_study.world import CONTEXTS, Array
 from wmrl_gym.corrections.calibration import pool_adjacent_violators
 
-RAMPS = 12
-
 
 class Identity:
     """No calibration."""
@@ -73,26 +71,27 @@ class Binned:
 class Smooth:
     """:class:`wmrl_gym.corrections.SmoothMonotone` over S seeds. ``pooled`` makes all contexts one."""
 
-    def __init__(self, seeds: int, *, pooled: bool = False, half_life: float | None = None) -> None:
-        mean = (RAMPS - np.arange(RAMPS) - 0.5) / RAMPS
+    def __init__(self, seeds: int, *, pooled: bool = False, half_life: float | None = None, ramps: int = 12) -> None:
+        self._ramps = ramps
+        mean = (ramps - np.arange(ramps) - 0.5) / ramps
         second = np.minimum.outer(mean, mean)
-        np.fill_diagonal(second, (RAMPS - 1 - np.arange(RAMPS) + 1.0 / 3.0) / RAMPS)
+        np.fill_diagonal(second, (ramps - 1 - np.arange(ramps) + 1.0 / 3.0) / ramps)
         self._mean, self._cov = mean, second - np.outer(mean, mean)
         self._pooled, self._half_life = pooled, half_life
-        self._sums = np.zeros((seeds, 1 if pooled else CONTEXTS, RAMPS + 2))
-        self._products = np.zeros((seeds, RAMPS + 2, RAMPS + 2))
-        self._slopes = np.full((seeds, RAMPS), 1.0 / RAMPS)
+        self._sums = np.zeros((seeds, 1 if pooled else CONTEXTS, ramps + 2))
+        self._products = np.zeros((seeds, ramps + 2, ramps + 2))
+        self._slopes = np.full((seeds, ramps), 1.0 / ramps)
         self._offsets = np.zeros((seeds, self._sums.shape[1]))
 
     def _basis(self, x: Array) -> np.ndarray:
-        return np.clip(RAMPS * x[..., None].astype(np.float64) - np.arange(RAMPS), 0.0, 1.0)
+        return np.clip(self._ramps * x[..., None].astype(np.float64) - np.arange(self._ramps), 0.0, 1.0)
 
     def predict(self, x: Array) -> Array:
         """Calibrated predictions (S, C, G)."""
         # The map is linear between the ends of the ramps: interpolate the cumulated slopes.
         knots = np.concatenate([np.zeros((len(x), 1)), np.cumsum(self._slopes, axis=1)], axis=1)
-        place = np.clip(x.astype(np.float64), 0.0, 1.0) * RAMPS
-        left = np.minimum(place.astype(np.int64), RAMPS - 1)
+        place = np.clip(x.astype(np.float64), 0.0, 1.0) * self._ramps
+        left = np.minimum(place.astype(np.int64), self._ramps - 1)
         seed = np.arange(len(x))[:, None, None]
         value = knots[seed, left] + self._slopes[seed, left] * (place - left)
         return np.clip(value + self._offsets[:, :, None], 0.0, 1.0).astype(np.float32)
@@ -115,8 +114,8 @@ class Smooth:
         scaled = self._sums / np.sqrt(n + 4.0)[..., None]
         centred = self._products - scaled.transpose(0, 2, 1) @ scaled
         quadratic = centred[:, 1:-1, 1:-1] + 32.0 * self._cov
-        linear = centred[:, 1:-1, -1] + 32.0 * self._cov.sum(axis=1) / RAMPS
-        floor = 0.05 / RAMPS
+        linear = centred[:, 1:-1, -1] + 32.0 * self._cov.sum(axis=1) / self._ramps
+        floor = 0.05 / self._ramps
         factor = np.linalg.cholesky(quadratic)
         target = np.linalg.solve(factor, (linear - quadratic.sum(axis=-1) * floor)[..., None])[..., 0]
         self._slopes = np.stack([floor + nnls(a.T, b)[0] for a, b in zip(factor, target, strict=True)])

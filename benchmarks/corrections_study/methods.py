@@ -6,7 +6,7 @@ Shapes: S seeds, C groups (one a context), G rollouts a group.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ class Batch:
         by_group: anchors chosen as whole groups.
         by_episode: anchors chosen one by one.
         noise: the noise's standard deviation, as a model that knows it would report it.
+        arms: what was done, int64.
     """
 
     x: Array
@@ -35,6 +36,7 @@ class Batch:
     by_group: Mask
     by_episode: Mask
     noise: Array
+    arms: NDArray[np.int64]
 
 
 def grpo(reward: Array) -> Array:
@@ -230,8 +232,9 @@ class Residual(Method):
         m = batch.by_group if self._by_group else batch.by_episode
         out: Array
         f = self._f.predict(batch.x)
+        kappa = self.kappa()
         residual = np.where(m, batch.r - f, 0.0)
-        extra = self._kappa / FRACTION * residual
+        extra = kappa / FRACTION * residual
         centred = f - f.mean(axis=-1, keepdims=True)
         if self._scale == "posterior":
             out = (centred + extra) / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + self._s2.value[:, None, None])
@@ -243,13 +246,22 @@ class Residual(Method):
             out = out / np.sqrt((out**2).mean(axis=(1, 2), keepdims=True) + 1e-8)
         self._f.push(*pairs(batch, m))
         self._s2.update(residual[m].reshape(self.seeds, -1) ** 2)
+        self.learn(batch, m, residual, centred)
         return out.astype(np.float32)
+
+    def kappa(self) -> Array | float:
+        """The share of the residual to pass on: a number, or one a seed of shape (S, 1, 1)."""
+        return self._kappa
+
+    def learn(self, batch: Batch, mask: Mask, residual: Array, centred: Array) -> None:
+        """Called after each step with its residuals and centred calibrated predictions, (S, C, G) each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A method's name, how it is made for S seeds, and its learning rate."""
+    """A method's name, how it is made for S seeds, its learning rate, and whether it looks at predictions at all."""
 
     name: str
     make: Callable[[int], Method]
-    rate: float = field(default=0.05)
+    rate: float = 0.02
+    uses_model: bool = True

@@ -5,6 +5,7 @@ from wmrl_gym.corrections.anchors import AnchorDecision, AnchorSchedule
 from wmrl_gym.corrections.calibration import BinnedIsotonic, Calibrator
 from wmrl_gym.corrections.contexts import ChangeDetector, Forgetful, PerContext
 from wmrl_gym.corrections.denoising import AnchorWeight, Fusion, fuse_samples, fuse_variances, shrink
+from wmrl_gym.corrections.features import ActionSigns
 from wmrl_gym.corrections.fusion import FusedAdvantages, StreamWeights, fuse_streams
 from wmrl_gym.corrections.gradient import GradientFusion, mean_variance
 from wmrl_gym.corrections.kappa import AdaptiveKappa
@@ -21,6 +22,7 @@ from wmrl_gym.corrections.schedules import (
 from wmrl_gym.corrections.smooth import SmoothMonotone
 
 __all__ = [
+    "ActionSigns",
     "AdaptiveKappa",
     "AdaptiveSchedule",
     "Advantages",
