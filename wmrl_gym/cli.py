@@ -22,7 +22,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="wmrl", description="Train in a world model of an expensive environment.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     demo = commands.add_parser("demo", help="train four ways for the same wall-clock time and compare by real execution")
-    demo.add_argument("--seconds", type=float, default=None, help="of training for each arm (default: 40)")
+    demo.add_argument("--seconds", type=float, default=None, help="of training for each arm (default: 35)")
     demo.add_argument("--seed", type=int, default=0, help="of everything (default: 0)")
     demo.add_argument("--tasks", default=None, help="names, separated by commas (default: all)")
     demo.add_argument("--arms", default=None, help="names, separated by commas (default: real,model,paper,recommended)")

@@ -39,8 +39,8 @@ ARMS: dict[str, Arm] = {
 
 PPO_SETTINGS: dict[str, Any] = {
     "n_steps": 3,
-    "batch_size": 192,
-    "n_epochs": 6,
+    "batch_size": 384,
+    "n_epochs": 4,
     "learning_rate": 3e-3,
     "gamma": 1.0,
     "gae_lambda": 1.0,
@@ -64,6 +64,7 @@ class StudyConfig:
         real_envs: environments in the arm that only executes: its rollouts must fit into the time.
         workers: executions at once, in every arm.
         anchors: share of anchors in the arms that have any.
+        max_in_flight: anchor episodes that wait or run; training waits before it starts one more, so that none grows stale.
         warmup: random executions before an arm with anchors imagines anything; paid from its seconds, a fifth of them at most.
         snapshots: policies kept on the way, for learning curves.
         curve_episodes: evaluation episodes a task for each snapshot.
@@ -75,16 +76,17 @@ class StudyConfig:
 
     arms: tuple[str, ...] = ("real", "model", "paper", "recommended")
     tasks: tuple[str, ...] | None = None
-    seconds: float = 40.0
+    seconds: float = 35.0
     seed: int = 0
     num_envs: int = 256
     real_envs: int = 16
     workers: int = 2
-    anchors: float = 0.003
+    anchors: float = 0.001
+    max_in_flight: int = 8
     warmup: int = 96
-    snapshots: int = 6
+    snapshots: int = 4
     curve_episodes: int = 1
-    final_episodes: int = 4
+    final_episodes: int = 3
     ppo: dict[str, Any] = field(default_factory=lambda: dict(PPO_SETTINGS))
 
     def __post_init__(self) -> None:
@@ -95,6 +97,6 @@ class StudyConfig:
             raise ValueError(f"seconds must be positive, got {self.seconds}")
         if not 0.0 <= self.anchors <= 1.0:
             raise ValueError(f"anchors must be in [0, 1], got {self.anchors}")
-        for name in ("num_envs", "real_envs", "workers", "warmup", "snapshots", "curve_episodes", "final_episodes"):
+        for name in ("num_envs", "real_envs", "workers", "max_in_flight", "warmup", "snapshots", "curve_episodes", "final_episodes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")

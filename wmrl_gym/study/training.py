@@ -113,10 +113,10 @@ def environments(arm: str, config: StudyConfig, *, sandbox: Sandbox, seed: int) 
     if arm == "real":
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared)
     model = OutcomeModel(seed=seed, text_encoder="none")
-    imagined: dict[str, Any] = {"world_model": model, "seed": seed, "warmup": 0}
+    imagined: dict[str, Any] = {"world_model": model, "seed": seed, "warmup": 0, "update_every": 12}
     if arm == "model":
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined, anchors=0.0)
-    imagined |= {"anchors": config.anchors, "anchor_mode": "background"}
+    imagined |= {"anchors": config.anchors, "anchor_mode": "background", "max_in_flight": config.max_in_flight}
     if arm == "mixture":
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined)
     return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined, preset=arm, late=True)
