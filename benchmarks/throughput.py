@@ -1,7 +1,8 @@
 """What the engine adds to a world model's own call, at 256 environments: ``python -m benchmarks.throughput``.
 
-``WorldModelVectorEnv`` steps against bare calls of the same model on the same states and actions, taking turns within one run; and
-the whole stack of corrections on top. Single-threaded. Results go to ``benchmarks/results/throughput.json`` and ``throughput.png``.
+``WorldModelVectorEnv`` steps against bare calls of the same model on the same states and actions, taking turns within one
+run; and the whole stack of corrections on top. Single-threaded. Results go to ``benchmarks/results/throughput.json`` and
+``throughput.png``.
 """
 
 from __future__ import annotations

@@ -114,9 +114,7 @@ def measure(repeats: int, pause_s: float) -> dict[str, dict[str, dict[str, float
     return found
 
 
-def take_turns(
-    ways: dict[str, Callable[[Case], Cost]], case: Case, *, repeats: int, pause_s: float
-) -> dict[str, list[Cost]]:
+def take_turns(ways: dict[str, Callable[[Case], Cost]], case: Case, *, repeats: int, pause_s: float) -> dict[str, list[Cost]]:
     """The costs of each way's runs, after one that is not counted."""
     times: dict[str, list[Cost]] = {way: [] for way in ways}
     for turn in range(repeats + 1):

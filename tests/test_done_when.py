@@ -48,13 +48,13 @@ def test_text_goes_through_the_world_model_too(anchors: float) -> None:
     good = 'import os, pandas as pd\nd = os.environ["DATA_DIR"]\ns = pd.read_csv(d + "/sample_submission.csv")\n'
     codes = [good + 's.to_csv(os.environ["SUBMISSION_PATH"], index=False)\n', "1 / 0\n", "import nothing_here\n", "print(1)\n"]
     for code in codes:  # the model knows nothing yet: a real episode
-        observation, reward, terminated, truncated, info = wrapped.step(f"```python\n{code}```")
+        observation, _, terminated, _, info = wrapped.step(f"```python\n{code}```")
         assert info["anchor"]
     assert terminated
     assert model.fitted
     observation, info = wrapped.reset()
     assert info["anchor"] is bool(anchors)
-    observation, reward, terminated, truncated, info = wrapped.step("```python\n2 / 0\n```")
+    observation, _, _, _, info = wrapped.step("```python\n2 / 0\n```")
     assert wrapped.observation_space.contains(observation)
     assert "ZeroDivisionError" in observation["feedback"] or not info["anchor"]
     observation, *_ = wrapped.step("```python\nthis is no python\n```")

@@ -334,7 +334,14 @@ def test_training_that_never_waits_learns_from_every_anchor_in_the_end() -> None
 def test_a_parked_anchor_that_is_lost_is_counted_and_forgotten() -> None:
     crashing = Bandit(crash=2)
     envs = corrected(
-        crashing, fitted(Bandit()), num_envs=16, anchors=0.6, anchor_mode="background", late=True, update_every=0, autoreset_mode=SAME
+        crashing,
+        fitted(Bandit()),
+        num_envs=16,
+        anchors=0.6,
+        anchor_mode="background",
+        late=True,
+        update_every=0,
+        autoreset_mode=SAME,
     )
     venv = sb3.to_vec_env(envs)
     late = sb3.LateAnchors(venv, timeout_s=None)

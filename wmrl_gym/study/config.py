@@ -97,6 +97,15 @@ class StudyConfig:
             raise ValueError(f"seconds must be positive, got {self.seconds}")
         if not 0.0 <= self.anchors <= 1.0:
             raise ValueError(f"anchors must be in [0, 1], got {self.anchors}")
-        for name in ("num_envs", "real_envs", "workers", "max_in_flight", "warmup", "snapshots", "curve_episodes", "final_episodes"):
+        for name in (
+            "num_envs",
+            "real_envs",
+            "workers",
+            "max_in_flight",
+            "warmup",
+            "snapshots",
+            "curve_episodes",
+            "final_episodes",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")

@@ -17,7 +17,6 @@ _CLONE3 = 435
 _SOCKET_FAMILIES = (1, 2, 10)
 
 
-
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """What is special about one processor architecture.
