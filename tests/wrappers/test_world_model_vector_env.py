@@ -374,3 +374,19 @@ def test_a_crash_among_attempts_side_by_side_is_unknown() -> None:
         finish_an_episode()
     assert envs.engine.unknown == 1
     envs.close()
+
+
+def test_slots_may_be_reset_a_few_at_a_time_from_the_first(bandit: Bandit) -> None:
+    envs = WorldModelVectorEnv(bandit, fitted(bandit), num_envs=4, anchors=0.0, autoreset_mode=AutoresetMode.DISABLED)
+    for slots in ([0, 2], [1], [3]):
+        mask = np.zeros(4, bool)
+        mask[slots] = True
+        envs.reset(options={"reset_mask": mask})
+    observation, reward, *_ = envs.step(np.ones((4, 2), int))
+    assert envs.observation_space.contains(observation)
+    envs.close()
+
+
+def test_teacher_forcing_a_factored_environment_is_refused(bandit: Bandit) -> None:
+    with pytest.raises(ValueError, match='pairs="open_loop"'):
+        WorldModelVectorEnv(bandit, fitted(bandit), num_envs=2, pairs="teacher_forced")

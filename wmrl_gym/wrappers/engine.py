@@ -57,7 +57,7 @@ class Engine:
         options: everything else.
 
     Raises:
-        ValueError: starts from the buffer are asked for, and the environment is factored.
+        ValueError: starts from the buffer or teacher forcing are asked for, and the environment is factored.
     """
 
     def __init__(self, real: RealExecution, model: WorldModel, *, schedule: Schedule, options: EngineOptions) -> None:
@@ -80,6 +80,11 @@ class Engine:
         self._anchor, self._opened = np.zeros(n, bool), np.zeros(n, bool)
         self._propensity, self._limit = np.ones(n), np.full(n, np.inf)
         self._starts: StartStates | None = None
+        if options.pairs == "teacher_forced" and real.interface.factored is not None:
+            raise ValueError(
+                'pairs="teacher_forced" needs observations that say all about the state; a factored environment keeps a state of '
+                'its own: pairs="open_loop"'
+            )
         if options.start_states == "buffer":
             if real.interface.factored is not None:
                 raise ValueError(
@@ -124,8 +129,10 @@ class Engine:
         started = time.perf_counter()
         state = self.model.begin(observation, info, self.rng)
         self.cost.predict_s += time.perf_counter() - started
+        if self._state is None:  # the other slots cannot be stepped before they are reset, so any state will do
+            self._state = batch.take(state, np.zeros(self.options.num_slots, np.int64))
         whole = len(slots) == self.options.num_slots
-        self._state = state if whole or self._state is None else batch.put(self._state, slots, state)
+        self._state = state if whole else batch.put(self._state, slots, state)
         return observation, info | self._bookkeeping(slots, np.full(len(slots), np.nan))
 
     def step(self, slots: NDArray[np.int64], actions: Any) -> EngineStep:
