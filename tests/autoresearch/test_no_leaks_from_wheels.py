@@ -17,8 +17,8 @@ LOADERS = {
 }
 FINDER = """
 import os, sys
-names = {"abalone.zip", "cars.json", "seattle-weather.csv", "happiness.csv.bz2", "answers.csv"}
-names |= {"breast_cancer.csv", "digits.csv.gz", "diabetes_data_raw.csv.gz"}
+names = {"abalone.zip", "cars.json", "seattle-weather.csv", "happiness.csv.bz2", "breast_cancer.csv", "digits.csv.gz"}
+names |= {"answers.csv"}
 found = []
 for root in {*sys.path, sys.prefix, sys.base_prefix, "/"}:
     for folder, folders, files in os.walk(root or "."):
