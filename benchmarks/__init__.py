@@ -1,0 +1,1 @@
+"""Measurements of speed and quality; each is a command of its own."""

@@ -1,14 +1,15 @@
 """Batches: values whose every leaf has B rollouts along its first axis.
 
-A batch is an array or tensor, a tuple or list of B things, ``None``, or a dict or dataclass of batches. The states of world models
-and the attempts and outcomes of factored environments are batches, so that a rollout can be picked out, branched and put back.
+A batch is an array or tensor, a tuple or list of B things, ``None``, or a dict or dataclass of batches. The states of
+world models and the attempts and outcomes of factored environments are batches, so that a rollout can be picked out,
+branched and put back.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +60,7 @@ def take(batch: BatchT, index: Sequence[int] | NDArray[Any]) -> BatchT:
             return type(value)(value[i] for i in where)
         return value[where]
 
-    return _map(leaf, batch)
+    return cast(BatchT, _map(leaf, batch))
 
 
 def put(batch: BatchT, index: Sequence[int] | NDArray[Any], values: BatchT) -> BatchT:
@@ -81,7 +82,7 @@ def put(batch: BatchT, index: Sequence[int] | NDArray[Any], values: BatchT) -> B
         out[where] = new
         return out
 
-    return _map(leaf, batch, values)
+    return cast(BatchT, _map(leaf, batch, values))
 
 
 def concatenate(batches: Sequence[BatchT]) -> BatchT:
@@ -102,4 +103,4 @@ def concatenate(batches: Sequence[BatchT]) -> BatchT:
 
         return torch.cat([first, *rest])
 
-    return _map(leaf, batches[0], *batches[1:])
+    return cast(BatchT, _map(leaf, batches[0], *batches[1:]))

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+
+from wmrl_gym import batch
 
 StateT = TypeVar("StateT")
 AttemptT = TypeVar("AttemptT")
@@ -71,8 +74,8 @@ class Step:
 class Factored(ABC, Generic[StateT, AttemptT]):
     """The parts of a factored environment.
 
-    :meth:`attempt`, :meth:`gate`, :meth:`advance` and :meth:`begin` are pure: same input, same output, no I/O. Only :meth:`execute`
-    touches the world; it is blocking and thread-safe.
+    :meth:`attempt`, :meth:`gate`, :meth:`advance` and :meth:`begin` are pure: same input, same output, no I/O. Only
+    :meth:`execute` touches the world; it is blocking and thread-safe.
     """
 
     observation_space: gym.Space[Any]
@@ -81,16 +84,24 @@ class Factored(ABC, Generic[StateT, AttemptT]):
     """Names of the possible outcomes."""
     status_values: ClassVar[tuple[float, ...]]
     """The value that each status always has; NaN where it varies (a valid submission's depends on its quality)."""
+    shows_text: ClassVar[bool] = True
+    """Whether observations hold ``Outcome.feedback``; where they do not, a model need not write it."""
+    needs_outcomes: ClassVar[bool] = True
+    """Whether an attempt depends on the outcomes before it. Where it does not, an episode's attempts can run side by side."""
     reward_range: tuple[float, float]
     contexts: tuple[str, ...]
     """Names of the contexts (tasks) that ``info["context"]`` indexes."""
 
     @abstractmethod
-    def start(self, rng: np.random.Generator, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Draw the start of one episode.
+    def start(self, seed: NDArray[np.int64], options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, NDArray[Any]]]:
+        """The starts of B episodes: a pure function of each one's seed, so that a start can be taken again.
+
+        Args:
+            seed: int64, shape (B,), not negative; :func:`draw` makes choices of it.
+            options: as ``env.reset`` takes them.
 
         Returns:
-            One (unbatched) observation and its info. Info has at least ``context``, an int.
+            B observations as a batch, and their infos, arrays of length B, with at least ``context`` (int64).
         """
 
     @abstractmethod
@@ -129,5 +140,41 @@ class Factored(ABC, Generic[StateT, AttemptT]):
     def describe(self, attempt: AttemptT, outcome: Outcome) -> Outcome:
         """Fill ``feedback`` of predicted outcomes in the form that a real execution would have it."""
 
-    def close(self) -> None:  # noqa: B027 - most have nothing to release
+    def close(self) -> None:
         """Release sandboxes and everything else that :meth:`execute` opened."""
+
+
+def draw(seed: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """A number below ``n`` for each seed, all equally likely: int64, shape (B,).
+
+    SplitMix64's finaliser (Steele, Lea and Flood 2014), vectorised, since a generator for each of hundreds of starts costs more
+    than all else that a start does.
+
+    >>> draw(np.arange(6), 3)
+    array([2, 1, 1, 1, 0, 2])
+    """
+    with np.errstate(over="ignore"):
+        z = seed.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x632BE59BD9B4E019)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+    return (z % np.uint64(n)).astype(np.int64)
+
+
+def resolve(factored: Factored[Any, AttemptT], attempt: AttemptT, *, pool: Executor | None = None) -> Outcome:
+    """The true outcomes of a batch of attempts: from the gate where it is certain, else by executing them.
+
+    Args:
+        factored: the environment's parts.
+        attempt: a batch of B attempts.
+        pool: executes each attempt on one of its threads; without it they run one after the other.
+    """
+    certain, outcome = factored.gate(attempt)
+    open_ = np.flatnonzero(~certain)
+    if len(open_) == 0:
+        return outcome
+    if pool is None or len(open_) == 1:
+        executed = factored.execute(batch.take(attempt, open_))
+    else:
+        executed = batch.concatenate(list(pool.map(factored.execute, [batch.take(attempt, [int(row)]) for row in open_])))
+    return batch.put(outcome, open_, executed)

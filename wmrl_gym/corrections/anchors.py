@@ -66,6 +66,13 @@ class AnchorSchedule:
         self._offset = float(np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(0,))).random())
         self._cached: tuple[int, frozenset[int]] = (-1, frozenset())
 
+    def reseeded(self, seed: int) -> AnchorSchedule:
+        """The same schedule with other choices, for a run that begins anew from ``seed``; 0 changes nothing."""
+        if seed == 0:
+            return self
+        mixed = int(np.random.SeedSequence([self.seed, seed]).generate_state(1, np.uint64)[0] >> 1)
+        return AnchorSchedule(self.fraction, group_size=self.group_size, seed=mixed, block=self.block)
+
     def _anchors_after(self, blocks: int) -> int:
         # Rounding keeps 20 * 0.15 * k a whole number where it is one, so that the carry does not depend on float dust.
         return math.floor(round(self.block * self.fraction * blocks, 9) + self._offset)

@@ -1,1 +1,21 @@
+"""AutoResearch: an agent writes code for a real data set; the code is really run, and graded on answers that it cannot see."""
 
+from __future__ import annotations
+
+from wmrl_gym.envs.autoresearch.catalogue import list_tasks, load_task
+from wmrl_gym.envs.autoresearch.design_code import render_design
+from wmrl_gym.envs.autoresearch.design_env import AutoResearchDesign, AutoResearchDesignEnv
+from wmrl_gym.envs.autoresearch.task import Task, TaskError
+from wmrl_gym.envs.autoresearch.text_env import AutoResearchEnv, AutoResearchText
+
+__all__ = [
+    "AutoResearchDesign",
+    "AutoResearchDesignEnv",
+    "AutoResearchEnv",
+    "AutoResearchText",
+    "Task",
+    "TaskError",
+    "list_tasks",
+    "load_task",
+    "render_design",
+]

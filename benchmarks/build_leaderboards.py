@@ -1,0 +1,175 @@
+"""Runs varied solutions of every task and writes their scores: ``python -m benchmarks.build_leaderboards``.
+
+A leaderboard holds three kinds of entries, all of them really run in a sandbox and graded on the hidden test part:
+
+- hand-made solutions, the constant guess among them;
+- designs drawn uniformly from the design space;
+- for each of the rest, the best on *validation* data of four such draws, so that beating the middle of the board takes some care,
+  as it does among people.
+
+The same seed draws the same designs. Whether a design near its time limit finishes depends on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.hand_made import hand_made
+from wmrl_gym.envs.autoresearch.catalogue import HASHES, LEADERBOARDS, list_tasks, task_hash
+from wmrl_gym.envs.autoresearch.design_code import render_design
+from wmrl_gym.envs.autoresearch.design_space import NVEC, Design
+from wmrl_gym.envs.autoresearch.grading import grade
+from wmrl_gym.envs.autoresearch.recipes import write_task
+from wmrl_gym.envs.autoresearch.task import Task
+from wmrl_gym.sandbox import Limits, Sandbox, make_sandbox
+
+DESIGN_LIMITS = Limits(wall_s=15.0, cpu_s=3.0)
+"""CPU time alone decides, so that a busy machine keeps the same designs."""
+HAND_MADE_LIMITS = Limits(wall_s=60.0, cpu_s=60.0)
+UNIFORM_SHARE = 0.4
+"""The share of drawn entries that are uniform; the others are the best of :data:`DRAWS`."""
+DRAWS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One solution: what it is, how it ended, its scores (NaN where it has none), and the seconds that it took."""
+
+    solution: str
+    outcome: str
+    validation: float
+    test: float
+    seconds: float
+
+
+def run(task: Task, sandbox: Sandbox, *, solution: str, code: str, limits: Limits) -> Entry:
+    """Run and grade one script.
+
+    Raises:
+        RuntimeError: if the sandbox itself failed.
+    """
+    result = sandbox.run(code, data_dir=task.public, limits=limits)
+    if result.failed is not None:
+        raise RuntimeError(f"the sandbox failed on {solution!r}: {result.failed}")
+    if result.exceeded is not None or result.exit_code != 0:
+        return Entry(solution, result.exceeded or "error", np.nan, np.nan, result.wall_s)
+    graded = grade(task, result.submission, problem=result.submission_problem)
+    return Entry(solution, "valid" if graded.problem is None else "invalid", graded.validation, graded.test, result.wall_s)
+
+
+def draw(task: Task, sandbox: Sandbox, *, count: int, seed: int, pool: ThreadPoolExecutor) -> list[Entry]:
+    """Run random designs, in the order of the draws, until ``count`` of them are valid; returns all that ran."""
+    rng = np.random.default_rng([seed, *task.spec.name.encode()])
+
+    def one(action: NDArray[np.int64]) -> Entry:
+        code = render_design(task, action)
+        return run(task, sandbox, solution=str(Design.of(action)), code=code, limits=DESIGN_LIMITS)
+
+    entries: list[Entry] = []
+    while sum(entry.outcome == "valid" for entry in entries) < count:
+        entries.extend(pool.map(one, [rng.integers(0, NVEC) for _ in range(16)]))
+    return entries
+
+
+def assemble(drawn: list[Entry], made: list[Entry], *, size: int, larger_is_better: bool) -> list[Entry]:
+    """The board's entries, best first."""
+    valid = iter([entry for entry in drawn if entry.outcome == "valid"])
+    sign = 1.0 if larger_is_better else -1.0
+    uniform = round(UNIFORM_SHARE * (size - len(made)))
+    board = [*made, *(next(valid) for _ in range(uniform))]
+    while len(board) < size:
+        board.append(max((next(valid) for _ in range(DRAWS)), key=lambda entry: sign * entry.validation))
+    return sorted(board, key=lambda entry: -sign * entry.test)
+
+
+def build(name: str, sandbox: Sandbox, *, size: int, seed: int, pool: ThreadPoolExecutor) -> tuple[bytes, str]:
+    """One leaderboard: its csv file, and a line of statistics."""
+    with tempfile.TemporaryDirectory() as folder:
+        # A task cannot be loaded without a leaderboard: this one is read by nobody.
+        write_task(name, Path(folder) / name, leaderboard=b"score\n0\n")
+        task = Task.load(Path(folder) / name)
+        scripts = hand_made(task).items()
+        made = list(
+            pool.map(
+                lambda item: run(task, sandbox, solution=f"hand-made: {item[0]}", code=item[1], limits=HAND_MADE_LIMITS), scripts
+            )
+        )
+        broken = [entry for entry in made if entry.outcome != "valid"]
+        if broken:
+            raise RuntimeError(f"hand-made solutions of {name} failed: {broken}")
+        uniform = round(UNIFORM_SHARE * (size - len(made)))
+        drawn = draw(task, sandbox, count=uniform + DRAWS * (size - len(made) - uniform), seed=seed, pool=pool)
+    board = assemble(drawn, made, size=size, larger_is_better=task.spec.metric.larger_is_better)
+    return to_csv(board), statistics(name, board, drawn)
+
+
+def to_csv(board: list[Entry]) -> bytes:
+    """The leaderboard file."""
+    with tempfile.TemporaryFile("w+", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("score", "solution", "seconds"))
+        writer.writerows((f"{entry.test:.6g}", entry.solution, f"{entry.seconds:.2f}") for entry in board)
+        file.seek(0)
+        return file.read().encode("utf-8")
+
+
+def statistics(name: str, board: list[Entry], drawn: list[Entry]) -> str:
+    """One line about a leaderboard and the random designs behind it."""
+    scores = [entry.test for entry in board]
+    seconds = [entry.seconds for entry in drawn]
+    ends = {end: sum(entry.outcome == end for entry in drawn) / len(drawn) for end in ("error", "wall", "cpu", "invalid")}
+    best = next(entry.test for entry in board if not entry.solution.startswith("hand-made"))
+    return (
+        f"{name:16} n={len(board)} best={scores[0]:.4f} best design={best:.4f} "
+        f"median={np.median(scores):.4f} worst={scores[-1]:.4f} | "
+        f"{len(drawn)} designs: errors {ends['error']:.0%}, time-outs {ends['wall'] + ends['cpu']:.0%}, "
+        f"invalid {ends['invalid']:.0%}, median {np.median(seconds):.2f} s, mean {np.mean(seconds):.2f} s"
+    )
+
+
+def write_hashes() -> None:
+    """Write the hash of every embedded task as it is with the leaderboards on disk."""
+    lines = []
+    for name in list_tasks():
+        board = LEADERBOARDS / f"{name}.csv"
+        if board.is_file():
+            with tempfile.TemporaryDirectory() as folder:
+                write_task(name, Path(folder) / name, leaderboard=board.read_bytes())
+                lines.append(f"{task_hash(Path(folder) / name)}  {name}")
+    HASHES.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Build the leaderboards that the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--tasks", nargs="*", choices=list_tasks(), default=list_tasks(), help="which tasks (default: all)")
+    parser.add_argument("--solutions", type=int, default=64, help="entries of each leaderboard")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1, help="executions at the same time")
+    parser.add_argument("--hashes-only", action="store_true", help="only write the tasks' hashes again")
+    chosen = parser.parse_args(arguments)
+    if not chosen.hashes_only:
+        sandbox = make_sandbox("local", workers=chosen.workers)
+        try:
+            with ThreadPoolExecutor(chosen.workers) as pool:
+                for name in chosen.tasks:
+                    content, line = build(name, sandbox, size=chosen.solutions, seed=chosen.seed, pool=pool)
+                    (LEADERBOARDS / f"{name}.csv").write_bytes(content)
+                    print(line, flush=True)
+        finally:
+            sandbox.close()
+    write_hashes()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

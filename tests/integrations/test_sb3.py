@@ -1,0 +1,353 @@
+"""Stable-Baselines3 trains on any of the vector environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import CallbackList
+from stable_baselines3.common.vec_env import VecNormalize
+
+from tests.bandit import Bandit
+from tests.wrappers.test_world_model_wrapper import Drift, fitted
+from wmrl_gym.integrations import sb3
+from wmrl_gym.wrappers.vector import WorldModelVectorEnv, corrected
+
+SAME, NEXT = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP
+
+
+def ppo(venv: Any, **options: Any) -> PPO:
+    settings: dict[str, Any] = {"n_steps": 6, "batch_size": 24, "n_epochs": 2, "seed": 0, "device": "cpu"}
+    return PPO("MlpPolicy", venv, **(settings | options | sb3.weighted(venv)))
+
+
+@pytest.mark.parametrize("mode", [SAME, NEXT])
+def test_a_step_after_the_end_shows_the_new_episode_and_keeps_the_old_observation(mode: Any) -> None:
+    envs = WorldModelVectorEnv("CartPole-v1", Drift(step=0.001), num_envs=3, anchors=0.0, max_model_steps=2, autoreset_mode=mode)
+    venv = sb3.to_vec_env(envs)
+    first = venv.reset()
+    venv.step(np.zeros(3, int))
+    observation, _, dones, infos = venv.step(np.zeros(3, int))
+    assert dones.all()
+    for slot, info in enumerate(infos):
+        np.testing.assert_allclose(info["terminal_observation"], first[slot] + 0.002, atol=1e-6)
+        assert info["TimeLimit.truncated"]
+        assert info["episode"]["l"] == 2
+        assert info["episode"]["r"] == pytest.approx(1.0)
+    assert (np.abs(observation) <= 0.05).all()  # CartPole's starts
+    venv.close()
+
+
+def test_a_termination_is_no_time_limit() -> None:
+    venv = sb3.to_vec_env(WorldModelVectorEnv("CartPole-v1", Drift(ends=True), num_envs=2, anchors=0.0))
+    venv.reset()
+    _, _, dones, infos = venv.step(np.zeros(2, int))
+    assert dones.all()
+    assert [info["TimeLimit.truncated"] for info in infos] == [False, False]
+    venv.close()
+
+
+def test_the_same_seed_gives_the_same_training() -> None:
+    def train() -> np.ndarray[Any, Any]:
+        bandit = Bandit()
+        venv = sb3.to_vec_env(corrected(bandit, fitted(bandit), num_envs=8, anchors=0.2, update_every=0))
+        model = ppo(venv).learn(96)
+        venv.close()
+        return model.policy.get_distribution(model.policy.obs_to_tensor(np.zeros((1, 5), np.float32))[0]).distribution[0].probs
+
+    np.testing.assert_array_equal(train().detach().numpy(), train().detach().numpy())
+
+
+def test_ppo_learns_the_bandit_in_its_world_model() -> None:
+    bandit = Bandit()
+    envs = corrected(bandit, fitted(bandit, 150), num_envs=64, anchors=0.05, update_every=0, autoreset_mode=SAME)
+    venv = sb3.to_vec_env(envs)
+    model = ppo(venv, learning_rate=0.01, batch_size=192, n_epochs=6, ent_coef=0.003)
+    model.learn(64 * 6 * 60)
+    best = [0.5 + 0.5 * bandit.quality[task, :3].max() for task in range(3)]
+    scores = []
+    for task in range(3):
+        action, _ = model.predict(np.eye(5, dtype=np.float32)[[task]], deterministic=True)
+        scores.append(0.1 if action[0, 0] == 3 else 0.5 + 0.5 * bandit.quality[task, action[0, 0], action[0, 1]])
+    assert np.mean(scores) > 0.9 * np.mean(best)
+    venv.close()
+
+
+def test_weights_multiply_advantages_and_leave_returns_alone() -> None:
+    bandit = Bandit()
+    venv = sb3.to_vec_env(corrected(bandit, fitted(bandit), num_envs=8, preset="paper", anchors=0.5, update_every=0))
+    model = ppo(venv)
+    model.learn(48)
+    buffer: Any = model.rollout_buffer
+    buffer.reset()
+    callback = CallbackList([])
+    callback.init_callback(model)
+    model.collect_rollouts(model.env, callback, buffer, 6)
+    plain_returns = buffer.returns.copy()
+    unweighted = buffer.advantages.copy()
+    buffer.weights[:] = 3.0
+    buffer.recompute()
+    np.testing.assert_allclose(buffer.advantages, 3.0 * unweighted, rtol=1e-5)
+    np.testing.assert_array_equal(buffer.returns, plain_returns)
+    venv.close()
+
+
+def test_steps_of_unknown_reward_and_those_before_them_are_left_out() -> None:
+    bandit = Bandit(lose=2)
+    envs = WorldModelVectorEnv(bandit, fitted(Bandit()), num_envs=16, anchors=1.0, update_every=0, autoreset_mode=SAME, warmup=0)
+    venv = sb3.to_vec_env(envs)
+    model = ppo(venv)
+    model.learn(96)
+    buffer: Any = model.rollout_buffer
+    assert (~buffer.valid).sum() > 0
+    assert buffer.usable.sum() < buffer.valid.sum()
+    starts = buffer.episode_starts.reshape(16, 6).T if buffer.generator_ready else buffer.episode_starts
+    for step, slot in np.argwhere(~buffer.valid):
+        before = step
+        while before >= 0:
+            assert not buffer.usable[before, slot]
+            if starts[before, slot]:
+                break
+            before -= 1
+    seen = sum(len(batch.actions) for batch in buffer.get(7))
+    assert seen == buffer.usable.sum()
+    venv.close()
+
+
+def test_a_rollout_without_a_single_known_reward_is_a_clear_error() -> None:
+    class Lost(Bandit):
+        def execute(self, attempt: Any) -> Any:
+            outcome = super().execute(attempt)
+            outcome.known[:] = False
+            return outcome
+
+    venv = sb3.to_vec_env(WorldModelVectorEnv(Lost(), fitted(Bandit()), num_envs=4, anchors=1.0, warmup=0, update_every=0))
+    with pytest.raises(RuntimeError, match="not one step of this rollout has a known reward"):
+        ppo(venv).learn(24)
+    venv.close()
+
+
+@pytest.mark.parametrize("preset", ["recommended", "paper"])
+def test_late_anchors_rewrite_their_rewards_before_learning(preset: Any) -> None:
+    bandit = Bandit()
+    envs = corrected(
+        bandit,
+        fitted(bandit),
+        num_envs=16,
+        preset=preset,
+        anchors=0.5,
+        anchor_mode="background",
+        late=True,
+        update_every=0,
+        autoreset_mode=SAME,
+        max_real=2,
+        group_size=1,
+    )
+    venv = sb3.to_vec_env(envs)
+    model = ppo(venv)
+    late = sb3.LateAnchors(venv)
+    model.learn(96, callback=late)
+    buffer: Any = model.rollout_buffer
+    pairs, _ = envs.unwrapped.engine.stream.since(0)
+    truths = dict(zip(pairs.pair.tolist(), pairs.real.tolist(), strict=True))
+    where = np.argwhere(buffer.pairs >= 0)
+    assert len(where) == late.arrived > 0
+    assert late.missing == 0
+    rewards = buffer.rewards.reshape(16, 6).T if buffer.rewards.shape != buffer.pairs.shape else buffer.rewards
+    for step, slot in where:
+        truth = truths[int(buffer.pairs[step, slot])]
+        if preset == "paper":
+            assert rewards[step, slot] == pytest.approx(truth, abs=1e-6)
+        else:
+            assert buffer.given[step, slot] == pytest.approx(rewards[step, slot], abs=1e-6)
+            assert truth == pytest.approx(rewards[step, slot], abs=1e-6) or rewards[step, slot] != truth
+    assert (buffer.weights[buffer.pairs < 0] == 1).all() or preset == "paper"
+    venv.close()
+
+
+def test_late_residuals_are_f_plus_gain_times_what_f_missed() -> None:
+    from wmrl_gym.wrappers.cores import Residual
+
+    core = Residual(0.5, late=True, max_gain=100.0)
+    core._waiting[7] = (0.6, 0.1)
+    assert core.late_reward(7, 0.8) == pytest.approx(0.6 + 5 * 0.2)
+    core._waiting[8] = (0.6, 0.1)
+    assert core.late_reward(8, 0.8, completion=0.5) == pytest.approx(0.6 + 10 * 0.2)
+
+
+def test_anchors_that_do_not_arrive_are_left_out() -> None:
+    crashing = Bandit(crash=2)
+    envs = corrected(
+        crashing,
+        fitted(Bandit()),
+        num_envs=16,
+        anchors=0.6,
+        anchor_mode="background",
+        late=True,
+        update_every=0,
+        autoreset_mode=SAME,
+    )
+    venv = sb3.to_vec_env(envs)
+    late = sb3.LateAnchors(venv)
+    with pytest.warns(UserWarning, match="counts as unknown"):
+        ppo(venv).learn(96, callback=late)
+    assert late.missing > 0
+    assert late.arrived > 0
+    venv.close()
+
+
+def test_late_anchors_need_background_anchors_and_a_weighted_buffer() -> None:
+    bandit = Bandit()
+    blocking = sb3.to_vec_env(corrected(bandit, fitted(bandit), num_envs=2))
+    with pytest.raises(TypeError, match="background anchors"):
+        sb3.LateAnchors(blocking)
+    plain = sb3.to_vec_env(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync"))
+    with pytest.raises(TypeError, match="has none"):
+        sb3.LateAnchors(plain)
+    behind = sb3.to_vec_env(corrected(bandit, fitted(bandit), num_envs=2, anchor_mode="background", late=True))
+    with pytest.raises(TypeError, match=r"\*\*weighted\(venv\)"):
+        PPO("MlpPolicy", behind, n_steps=4, batch_size=8).learn(8, callback=sb3.LateAnchors(behind))
+    scaled = VecNormalize(behind)
+    with pytest.raises(TypeError, match="norm_reward=False"):
+        PPO("MlpPolicy", scaled, n_steps=4, batch_size=8, **sb3.weighted(behind)).learn(8, callback=sb3.LateAnchors(behind))
+    for venv in (blocking, plain, behind):
+        venv.close()
+
+
+def test_text_observations_are_refused_with_the_key() -> None:
+    from wmrl_gym.spaces import UnicodeText
+
+    class Talking(gym.Env[Any, Any]):
+        observation_space = gym.spaces.Dict({"said": UnicodeText(10), "turn": gym.spaces.Discrete(3)})
+        action_space = gym.spaces.Discrete(2)
+
+        def reset(self, **_: Any) -> Any:
+            return {"said": "", "turn": 0}, {}
+
+        def step(self, action: Any) -> Any:
+            return {"said": "a", "turn": 1}, 0.0, True, False, {}
+
+    envs = gym.vector.SyncVectorEnv([Talking])
+    with pytest.raises(TypeError, match=r"\['said'\] are \['UnicodeText'\]"):
+        sb3.to_vec_env(envs)
+    envs.close()
+
+
+def test_the_callback_logs_anchors_calibration_and_real_seconds(tmp_path: Any) -> None:
+    from stable_baselines3.common.logger import configure
+
+    bandit = Bandit()
+    venv = sb3.to_vec_env(corrected(bandit, fitted(bandit), num_envs=8, preset="paper", anchors=0.5))
+    model = ppo(venv)
+    model.set_logger(configure(str(tmp_path), ["csv", "tensorboard"]))
+    model.learn(96, callback=sb3.WorldModelCallback(venv))
+    names = (tmp_path / "progress.csv").read_text().splitlines()[0].split(",")
+    for name in ("cost/executions", "cost/real_wall_s", "anchors/pairs", "debias/rmse", "denoise/weight"):
+        assert name in names
+    assert list(tmp_path.glob("events.out.tfevents*"))
+    model.logger.close()
+    venv.close()
+
+
+def _collected(*, reward: str) -> tuple[Any, PPO, sb3.LateAnchors]:
+    """A rollout with background anchors whose truths have all arrived, and none joined yet."""
+    bandit = Bandit(reward=reward)
+    envs = corrected(
+        bandit,
+        fitted(bandit),
+        num_envs=12,
+        anchors=0.5,
+        anchor_mode="background",
+        late=True,
+        update_every=0,
+        autoreset_mode=SAME,
+        max_real=2,
+    )
+    venv = sb3.to_vec_env(envs)
+    model = ppo(venv, gamma=0.9, gae_lambda=0.8)
+    model.learn(72)
+    callback = sb3.LateAnchors(venv, timeout_s=None)
+    callback.init_callback(model)
+    model.env.reset()
+    model._last_obs, model._last_episode_starts = model.env.reset(), np.ones(12, bool)
+    empty = CallbackList([])
+    empty.init_callback(model)
+    buffer: Any = model.rollout_buffer
+    model.collect_rollouts(model.env, empty, buffer, 6)
+    assert envs.unwrapped.engine.wait(60)
+    return buffer, model, callback
+
+
+def test_a_parked_and_joined_episode_is_learnt_from_as_if_its_truth_had_been_there() -> None:
+    buffer, model, callback = _collected(reward="final")
+    before = buffer.advantages.copy()
+    anchored = {int(buffer.pairs[step, slot]): (step, slot) for step, slot in np.argwhere(buffer.pairs >= 0)}
+    truths, _ = callback.engine.collect_late()
+    callback.engine._late = (dict(truths), set())
+    f_and_p = dict(callback.residual._waiting)
+    callback.on_rollout_end()
+    assert callback.arrived == len(anchored) > 0
+    parked = {(step, slot) for number in anchored for step, slot in _episode(buffer, *anchored[number])}
+    assert not any(buffer.usable[step, slot] for step, slot in parked)
+    late = np.concatenate([rows["advantages"] for rows in buffer.late])
+    expected = []
+    for number, (step, slot) in anchored.items():
+        f, p = f_and_p[number]
+        corrected_ = f + min(0.5 / p, 10.0) * (truths[number] - f)
+        shift = corrected_ - buffer.given[step, slot]
+        expected += [before[at, slot] + 0.72 ** (step - at) * shift for at, _ in _episode(buffer, step, slot)]
+    np.testing.assert_allclose(late, expected, rtol=1e-4, atol=1e-6)
+    usable, n_late = int(buffer.usable.sum()), len(late)
+    drawn = list(buffer.get(16))
+    assert sum(len(batch.actions) for batch in drawn) == usable + n_late
+    seen = np.concatenate([batch.advantages.numpy() for batch in drawn])
+    assert np.isin(late.astype(np.float32), seen).all()
+    model.env.close()
+
+
+def _episode(buffer: Any, step: int, slot: int) -> list[tuple[int, int]]:
+    first = step
+    while first > 0 and not buffer.episode_starts[first, slot]:
+        first -= 1
+    return [(at, slot) for at in range(first, step + 1)]
+
+
+def test_training_that_never_waits_learns_from_every_anchor_in_the_end() -> None:
+    bandit = Bandit()
+    envs = corrected(
+        bandit, fitted(bandit), num_envs=16, anchors=0.3, anchor_mode="background", late=True, autoreset_mode=SAME, max_real=2
+    )
+    venv = sb3.to_vec_env(envs)
+    late = sb3.LateAnchors(venv, timeout_s=None)
+    ppo(venv).learn(16 * 6 * 6, callback=late)
+    issued = envs.unwrapped.engine.stream.added + envs.unwrapped.engine.in_flight
+    assert late.missing == 0
+    assert 0 < late.arrived <= issued
+    assert late.arrived + len(late._parked) + envs.unwrapped.engine.in_flight >= issued
+    venv.close()
+
+
+def test_a_parked_anchor_that_is_lost_is_counted_and_forgotten() -> None:
+    crashing = Bandit(crash=2)
+    envs = corrected(
+        crashing,
+        fitted(Bandit()),
+        num_envs=16,
+        anchors=0.6,
+        anchor_mode="background",
+        late=True,
+        update_every=0,
+        autoreset_mode=SAME,
+    )
+    venv = sb3.to_vec_env(envs)
+    late = sb3.LateAnchors(venv, timeout_s=None)
+    with pytest.warns(UserWarning, match="counts as unknown"):
+        ppo(venv).learn(16 * 6 * 5, callback=late)
+    assert late.missing > 0
+    assert late.arrived > 0
+    assert len(late.residual._waiting) <= len(late._parked) + envs.unwrapped.engine.in_flight  # type: ignore[union-attr]
+    venv.close()

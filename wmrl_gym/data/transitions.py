@@ -1,0 +1,103 @@
+"""Real transitions: what world models learn from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmrl_gym import batch
+from wmrl_gym.factored import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Transitions:
+    """A batch of N really executed steps. Autoreset steps are never among them.
+
+    Args:
+        observation: batch of the observations acted upon.
+        action: batch of actions.
+        reward: float64, shape (N,). A placeholder where ``reward_valid`` is False.
+        next_observation: batch; the true final observation where the episode ended.
+        terminated: bool, shape (N,).
+        truncated: bool, shape (N,).
+        reward_valid: bool, shape (N,).
+        context: int64, shape (N,). Which task; 0 where the environment has one only.
+        attempt: batch of attempts, for factored environments.
+        outcome: their outcomes, for factored environments.
+    """
+
+    observation: Any
+    action: Any
+    reward: NDArray[np.float64]
+    next_observation: Any
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    reward_valid: NDArray[np.bool_]
+    context: NDArray[np.int64]
+    attempt: Any = None
+    outcome: Outcome | None = None
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+
+class TransitionBuffer:
+    """The newest ``capacity`` real transitions, in order of arrival.
+
+    Args:
+        capacity: the most transitions kept; the oldest go first.
+    """
+
+    def __init__(self, capacity: int = 100_000) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, got {capacity}")
+        self.capacity = capacity
+        self._parts: list[Transitions] = []
+        self._added = 0
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self._parts)
+
+    @property
+    def added(self) -> int:
+        """How many transitions were ever added: a cursor for :meth:`since`."""
+        return self._added
+
+    def add(self, transitions: Transitions) -> None:
+        """Append a batch."""
+        if len(transitions) == 0:
+            return
+        self._parts.append(transitions)
+        self._added += len(transitions)
+        surplus = len(self) - self.capacity
+        while surplus > 0:
+            first = self._parts.pop(0)
+            if len(first) > surplus:
+                self._parts.insert(0, batch.take(first, np.arange(surplus, len(first))))
+            surplus -= len(first)
+
+    def since(self, cursor: int) -> Transitions | None:
+        """The transitions that were added after ``added`` stood at ``cursor``; None where there are none.
+
+        Raises:
+            ValueError: the cursor lies in the future.
+        """
+        if cursor > self._added:
+            raise ValueError(f"the cursor {cursor} is beyond the {self._added} transitions added so far")
+        wanted = min(self._added - cursor, len(self))
+        if wanted == 0:
+            return None
+        everything = batch.concatenate(self._parts)
+        return batch.take(everything, np.arange(len(everything) - wanted, len(everything)))
+
+    def everything(self) -> Transitions | None:
+        """All that is kept, oldest first; None where nothing is."""
+        return self.since(self._added - len(self))
+
+    def restore(self, transitions: Transitions | None, added: int) -> None:
+        """Hold just ``transitions``, as if ``added`` had ever been added."""
+        self._parts = [] if transitions is None else [transitions]
+        self._added = added

@@ -1,0 +1,102 @@
+"""The text that comes back from an attempt: what a sandbox prints, bounded, and the score on validation data, never the test
+score."""
+
+from __future__ import annotations
+
+from wmrl_gym.envs.autoresearch.progress import NO_SUBMISSION, STATUSES, TIMEOUT, VALID
+from wmrl_gym.envs.autoresearch.task import Task
+from wmrl_gym.sandbox import Limits
+
+MAX_FEEDBACK = 8192
+"""The longest feedback, in characters."""
+_TAIL = 2000
+
+MALFORMED_FEEDBACK = (
+    "status: malformed\nThe reply holds neither a complete ```python code block nor a line that says DESCRIBE: nothing was run."
+)
+
+
+def tail(text: str, length: int = _TAIL) -> str:
+    """The end of a text, marked where it was cut.
+
+    >>> tail("abcdef", 3)
+    '[3 characters cut]\\ndef'
+    """
+    text = text.rstrip()
+    return text if len(text) <= length else f"[{len(text) - length} characters cut]\n{text[-length:]}"
+
+
+def head(text: str, length: int) -> str:
+    """The beginning of a text, marked where it was cut.
+
+    >>> head("abcdef", 3)
+    'abc\\n[3 characters cut]'
+    """
+    text = text.rstrip()
+    return text if len(text) <= length else f"{text[:length]}\n[{len(text) - length} characters cut]"
+
+
+def bounded(text: str) -> str:
+    """A text that fits into :data:`MAX_FEEDBACK`: its end, if it is too long."""
+    return text if len(text) <= MAX_FEEDBACK else tail(text, MAX_FEEDBACK - 64)
+
+
+def score_line(task: Task, score: float, percentile: float) -> str:
+    """One line about a validation score."""
+    measure = task.spec.metric
+    direction = "larger" if measure.larger_is_better else "smaller"
+    return f"validation {measure.name}: {score:.4f} ({direction} is better), beats {percentile:.0%} of the leaderboard"
+
+
+def stopped(limit: str, limits: Limits) -> str:
+    """How a run ended that reached a limit: "wall", "cpu" or "memory".
+
+    >>> stopped("wall", Limits(wall_s=3))
+    'stopped at the limit of 3 s of wall-clock time'
+    """
+    bounds = {
+        "wall": f"{limits.wall_s:g} s of wall-clock time",
+        "cpu": f"{limits.cpu_s:g} s of CPU time",
+        "memory": f"{limits.memory_mb} MiB of memory",
+    }
+    return f"stopped at the limit of {bounds[limit]}"
+
+
+def report(status: int, *, ended: str, verdict: str = "", stdout: str = "", stderr: str = "") -> str:
+    """Feedback on code that ran.
+
+    Args:
+        status: index into the statuses.
+        ended: how the run ended, such as ``exit code: 1``.
+        verdict: the score, or what is wrong with the submission.
+        stdout: what the run printed.
+        stderr: likewise, tracebacks included.
+    """
+    parts = [f"status: {STATUSES[status]}", ended]
+    if verdict:
+        parts.append(verdict)
+    if stdout.strip():
+        parts.append(f"stdout:\n{tail(stdout)}")
+    if stderr.strip():
+        parts.append(f"stderr:\n{tail(stderr)}")
+    return "\n".join(parts)
+
+
+def expected_report(task: Task, status: int, shown: float, *, limits: Limits) -> str:
+    """Feedback in the same form, for an outcome that a model predicts.
+
+    Args:
+        task: the task.
+        status: index into the statuses.
+        shown: the value that the agent may see, in [0.5, 1] where the status is valid; NaN shows no score.
+        limits: the bounds of an execution; code that computes without pause reaches the shorter of the two time limits first.
+    """
+    if status == TIMEOUT:
+        return report(status, ended=stopped("cpu" if limits.cpu_s < limits.wall_s else "wall", limits))
+    if status == VALID:
+        percentile = min(max(2.0 * shown - 1.0, 0.0), 1.0)
+        verdict = "" if shown != shown else score_line(task, task.leaderboard.score_at(percentile), percentile)
+        return report(status, ended="exit code: 0", verdict=verdict)
+    if status == NO_SUBMISSION:
+        return report(status, ended="exit code: 0", verdict="invalid submission")
+    return report(status, ended="exit code: 1")

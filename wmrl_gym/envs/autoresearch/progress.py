@@ -1,0 +1,113 @@
+"""How far an episode has come, and what each outcome pays: the bookkeeping that real and imagined episodes share.
+
+Everything is an array over B rollouts, and pure, as a world model calls it thousands of times with B = 256.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmrl_gym.factored import Outcome
+
+RewardMode = Literal["final", "improvement"]
+
+STATUSES = ("malformed", "syntax_error", "runtime_error", "timeout", "no_submission", "valid", "described")
+STATUS_VALUES = (0.0, 0.0, 0.1, 0.1, 0.2, float("nan"), 0.0)
+MALFORMED, SYNTAX_ERROR, RUNTIME_ERROR, TIMEOUT, NO_SUBMISSION, VALID, DESCRIBED = range(len(STATUSES))
+NO_STATUS = -1
+"""What ``info["status"]`` holds at reset, and after a failure of infrastructure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """When an episode ends and when it pays.
+
+    Args:
+        max_turns: the number of attempts after which the task is over: its own end, so ``terminated``.
+        reward: "final" pays the best attempt once, at the episode's end; "improvement" pays at each turn what it adds to the
+            best so far. Both have the same return.
+        terminate_on: end the episode as soon as the value that the agent may see reaches this; None never does.
+
+    Raises:
+        ValueError: for fewer than one turn, an unknown reward mode, or a threshold outside (0, 1].
+    """
+
+    max_turns: int
+    reward: RewardMode = "final"
+    terminate_on: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check each rule."""
+        if self.max_turns < 1:
+            raise ValueError(f"max_turns must be at least 1, got {self.max_turns}")
+        if self.reward not in get_args(RewardMode):
+            raise ValueError(f"reward must be one of {', '.join(map(repr, get_args(RewardMode)))}, got {self.reward!r}")
+        if self.terminate_on is not None and not 0 < self.terminate_on <= 1:
+            raise ValueError(f"terminate_on must lie in (0, 1] or be None, got {self.terminate_on}")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The state of B episodes.
+
+    Args:
+        task: int64, shape (B,). Which task.
+        turn: int64, shape (B,). Attempts made.
+        best: float64, shape (B,). Value of the best attempt, hidden from the agent; 0 before any.
+        best_shown: float64, shape (B,). The best value that the agent has seen; 0 before any.
+    """
+
+    task: NDArray[np.int64]
+    turn: NDArray[np.int64]
+    best: NDArray[np.float64]
+    best_shown: NDArray[np.float64]
+
+    @classmethod
+    def start(cls, task: NDArray[np.int64]) -> Progress:
+        """Episodes in which nothing has been tried yet."""
+        task = np.asarray(task, dtype=np.int64)
+        return cls(task, np.zeros_like(task), np.zeros(len(task)), np.zeros(len(task)))
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """What a turn returns: reward float64; terminated, truncated, due and valid bool; each of shape (B,)."""
+
+    reward: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    due: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
+
+
+def settle(progress: Progress, outcome: Outcome, rules: Rules) -> tuple[Progress, Payment]:
+    """Book one outcome for each of B episodes.
+
+    An unknown outcome changes nothing but ends its episode: the reward is a placeholder, and invalid.
+
+    Raises:
+        ValueError: if a known outcome has no finite value.
+    """
+    known = outcome.known
+    if not np.isfinite(outcome.value[known]).all():
+        raise ValueError(f"every known outcome needs a finite value, got {outcome.value[known]}")
+    best = np.where(known, np.maximum(progress.best, outcome.value), progress.best)
+    seen = known & ~np.isnan(outcome.shown)
+    best_shown = np.where(seen, np.fmax(progress.best_shown, outcome.shown), progress.best_shown)
+    turn = progress.turn + 1
+    over = turn >= rules.max_turns
+    if rules.terminate_on is not None:
+        over = over | (best_shown >= rules.terminate_on)
+    terminated = over & known
+    if rules.reward == "final":
+        due, reward = terminated, np.where(terminated, best, 0.0)
+    else:
+        # A description, no code or a syntax error adds nothing, whatever the state: there is nothing to predict.
+        free = np.isin(outcome.status, (MALFORMED, SYNTAX_ERROR, DESCRIBED))
+        due, reward = known & ~free, np.where(known, best - progress.best, 0.0)
+    payment = Payment(reward, terminated, ~known, due, known.copy())
+    return Progress(progress.task, turn, best, best_shown), payment

@@ -1,0 +1,248 @@
+"""``wmrl/AutoResearch-v0``: an agent replies in text; its code is run in a sandbox and graded on hidden answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete
+from numpy.typing import NDArray
+
+from wmrl_gym.envs.autoresearch.feedback import MALFORMED_FEEDBACK, MAX_FEEDBACK, bounded, expected_report, head, report
+from wmrl_gym.envs.autoresearch.logic import AutoResearch, TaskChoice
+from wmrl_gym.envs.autoresearch.profile import profile
+from wmrl_gym.envs.autoresearch.progress import DESCRIBED, MALFORMED, STATUS_VALUES, SYNTAX_ERROR, VALID, Progress, RewardMode
+from wmrl_gym.envs.autoresearch.reply import syntax_error, understand
+from wmrl_gym.envs.autoresearch.static_features import static_features
+from wmrl_gym.envs.autoresearch.task import Task
+from wmrl_gym.envs.factored_env import FactoredEnv
+from wmrl_gym.factored import Outcome
+from wmrl_gym.sandbox import Limits, Sandbox
+from wmrl_gym.spaces import UnicodeText
+
+MAX_REPLY = 32768
+"""The longest reply, in characters."""
+
+CODE, DESCRIBE, NOTHING = range(3)
+_KINDS = {"code": CODE, "describe": DESCRIBE, "malformed": NOTHING}
+
+_PROTOCOL = """\
+Reply with one of:
+- a complete Python script in a fenced block that begins with ```python and ends with ```; the last complete block is run
+- a line that says DESCRIBE and nothing else, for the description of the data
+The script finds its files in the folder os.environ["DATA_DIR"] and must write its predictions to os.environ["SUBMISSION_PATH"].\
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TextAttempt:
+    """A batch of replies.
+
+    Args:
+        task: int64, shape (B,). Which task.
+        kind: int64, shape (B,). Code, a request for the description, or nothing that can be understood.
+        code: B scripts; "" where there is none.
+    """
+
+    task: NDArray[np.int64]
+    kind: NDArray[np.int64]
+    code: tuple[str, ...]
+
+
+class AutoResearchText(AutoResearch[TextAttempt]):
+    """The logic of the text environment; see :class:`AutoResearchEnv` for actions and observations.
+
+    Arguments are those of :class:`~wmrl_gym.envs.autoresearch.logic.AutoResearch`, with four turns.
+    """
+
+    def __init__(
+        self,
+        task: TaskChoice = None,
+        *,
+        max_turns: int = 4,
+        reward: RewardMode = "final",
+        terminate_on: float | None = None,
+        sandbox: str | Sandbox = "local",
+        workers: int = 1,
+        limits: Limits | None = None,
+    ) -> None:
+        super().__init__(
+            task,
+            max_turns=max_turns,
+            reward=reward,
+            terminate_on=terminate_on,
+            sandbox=sandbox,
+            workers=workers,
+            limits=limits,
+        )
+        self.action_space = UnicodeText(MAX_REPLY)
+        self.observation_space = Dict(
+            {
+                "task": UnicodeText(MAX_FEEDBACK),
+                "feedback": UnicodeText(MAX_FEEDBACK),
+                "turn": Discrete(max_turns + 1),
+                "max_turns": Discrete(max_turns + 1),
+                "best": Box(0.0, 1.0, (1,), np.float32),
+            }
+        )
+        self._statements = tuple(statement(loaded, limits.wall_s) for loaded, limits in zip(self.tasks, self.limits, strict=True))
+
+    def attempt(self, state: Progress, action: Any) -> TextAttempt:
+        """What each reply asks for.
+
+        Raises:
+            ValueError: for the wrong number of replies.
+            TypeError: for a reply that is not a text.
+        """
+        if len(action) != len(state.task):
+            raise ValueError(f"expected {len(state.task)} replies, got {len(action)}")
+        for reply in action:
+            if not isinstance(reply, str):
+                raise TypeError(f"a reply must be a str, got {type(reply).__name__}")
+        replies = [understand(reply) for reply in action]
+        kinds = np.array([_KINDS[reply.kind] for reply in replies], dtype=np.int64)
+        return TextAttempt(state.task, kinds, tuple(reply.code for reply in replies))
+
+    def gate(self, attempt: TextAttempt) -> tuple[NDArray[np.bool_], Outcome]:
+        """No code, a syntax error, and a request for the description are answered exactly, without running anything."""
+        count = len(attempt.task)
+        status = np.full(count, MALFORMED, dtype=np.int64)
+        feedback = np.full(count, "", dtype=object)
+        certain = np.ones(count, dtype=np.bool_)
+        for i, (context, kind, code) in enumerate(zip(attempt.task, attempt.kind, attempt.code, strict=True)):
+            if kind == NOTHING:
+                feedback[i] = MALFORMED_FEEDBACK
+            elif kind == DESCRIBE:
+                status[i], feedback[i] = DESCRIBED, head(self.tasks[context].description, MAX_FEEDBACK - 64)
+            elif (message := syntax_error(code)) is not None:
+                status[i] = SYNTAX_ERROR
+                feedback[i] = report(SYNTAX_ERROR, ended="exit code: 1", stderr=message)
+            else:
+                certain[i] = False
+        value = np.array(STATUS_VALUES)[status]
+        shown = np.where(status == DESCRIBED, np.nan, value)
+        outcome = Outcome(
+            status=status,
+            value=value,
+            shown=shown,
+            feedback=feedback,
+            known=np.ones(count, dtype=np.bool_),
+            cpu_s=np.zeros(count),
+            wall_s=np.zeros(count),
+        )
+        return certain, outcome
+
+    def features(self, attempt: TextAttempt) -> NDArray[np.float32]:
+        """Meta-features of the task, the task as zeros and ones, and static features of the code."""
+        context = np.eye(len(self.tasks), dtype=np.float32)[attempt.task]
+        meta = np.stack([profile(loaded).meta for loaded in self.tasks])[attempt.task]
+        columns = [self.tasks[i].spec.prediction_columns for i in attempt.task]
+        static = np.stack([static_features(code, names) for code, names in zip(attempt.code, columns, strict=True)])
+        return np.concatenate([meta, context, static], axis=1)
+
+    def text(self, attempt: TextAttempt) -> Sequence[str]:
+        """The code of each attempt; "" where there is none."""
+        return attempt.code
+
+    def describe(self, attempt: TextAttempt, outcome: Outcome) -> Outcome:
+        """Write what the sandbox would report, where neither the gate nor an alike failure has been quoted already."""
+        feedback = outcome.feedback.copy()
+        for i, context in enumerate(attempt.task):
+            quoted = outcome.status[i] != VALID and outcome.feedback[i]
+            if attempt.kind[i] == CODE and outcome.status[i] != SYNTAX_ERROR and not quoted:
+                status, shown = int(outcome.status[i]), float(outcome.shown[i])
+                feedback[i] = expected_report(self.tasks[context], status, shown, limits=self.limits[context])
+        return replace(outcome, feedback=feedback)
+
+    def _programs(self, attempt: TextAttempt) -> Sequence[tuple[int, str]]:
+        return list(zip(attempt.task.tolist(), attempt.code, strict=True))
+
+    def _first_observations(self, context: NDArray[np.int64]) -> dict[str, Any]:
+        count = len(context)
+        return {
+            "task": tuple(self._statements[each] for each in context),
+            "feedback": ("",) * count,
+            "turn": np.zeros(count, dtype=np.int64),
+            "max_turns": np.full(count, self.rules.max_turns, dtype=np.int64),
+            "best": np.zeros((count, 1), dtype=np.float32),
+        }
+
+    def _observation(self, state: Progress, attempt: TextAttempt, outcome: Outcome) -> dict[str, Any]:
+        return {
+            "task": tuple(self._statements[context] for context in state.task),
+            "feedback": tuple(bounded(str(text)) for text in outcome.feedback),
+            "turn": np.minimum(state.turn, self.rules.max_turns),
+            "max_turns": np.full(len(state.task), self.rules.max_turns, dtype=np.int64),
+            "best": state.best_shown.astype(np.float32)[:, None],
+        }
+
+
+def statement(task: Task, wall_s: float) -> str:
+    """What an agent is told at the start: the goal, the metric, and how to reply."""
+    spec = task.spec
+    direction = "larger" if spec.metric.larger_is_better else "smaller"
+    return (
+        f"Task {spec.name}: {spec.title}.\n"
+        f"Predict {spec.target!r} for each row of test.csv, having seen train.csv. "
+        f"Metric: {spec.metric.name} ({direction} is better).\n"
+        f"The submission is a csv file with the columns {', '.join((spec.id_column, *spec.prediction_columns))}.\n"
+        f"A script may run for {wall_s:g} seconds, without network.\n\n{_PROTOCOL}"
+    )[:MAX_FEEDBACK]
+
+
+class AutoResearchEnv(FactoredEnv):
+    """Reply with code; it is run in a sandbox and graded on hidden answers.
+
+    **Action**: a text. The last complete fenced block of Python in it is run; without one, a line that says ``DESCRIBE`` or
+    ``<describe/>`` and nothing else returns the data's description; anything else is malformed. The code finds its files in
+    the folder ``os.environ["DATA_DIR"]`` and writes its predictions to ``os.environ["SUBMISSION_PATH"]``.
+
+    **Observation**: a ``Dict`` of ``task`` (text: the goal and how to reply), ``feedback`` (text: what the last reply brought,
+    with its score on the validation part), ``turn`` and ``max_turns`` (whole numbers), and ``best`` (float32, shape (1,): the
+    best value seen so far, 0 before any).
+
+    **Reward**: the ladder of :mod:`~wmrl_gym.envs.autoresearch.grading`, on the hidden test part, for the best attempt.
+
+    Args:
+        task: a name, a directory, a list of these, or None for all embedded tasks.
+        max_turns: attempts in an episode.
+        reward: "final" pays once, at the episode's end; "improvement" pays each turn what it adds. The return is the same.
+        terminate_on: end early once the shown value reaches this.
+        sandbox: "local", "unsafe-rlimits", or a sandbox of your own.
+        workers: executions at the same time.
+        limits: bounds of each execution; None takes the task's own.
+        render_mode: "ansi" or None.
+
+    Example:
+        >>> env = AutoResearchEnv(task="diabetes", render_mode="ansi")
+        >>> observation, info = env.reset(seed=0)
+        >>> observation, reward, terminated, truncated, info = env.step("DESCRIBE")
+        >>> observation["feedback"].splitlines()[0], int(observation["turn"])
+        ('# Progression of diabetes after one year', 1)
+        >>> env.close()
+    """
+
+    def __init__(
+        self,
+        task: TaskChoice = None,
+        *,
+        max_turns: int = 4,
+        reward: RewardMode = "final",
+        terminate_on: float | None = None,
+        sandbox: str | Sandbox = "local",
+        workers: int = 1,
+        limits: Limits | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        factored = AutoResearchText(
+            task,
+            max_turns=max_turns,
+            reward=reward,
+            terminate_on=terminate_on,
+            sandbox=sandbox,
+            workers=workers,
+            limits=limits,
+        )
+        super().__init__(factored, render_mode=render_mode)

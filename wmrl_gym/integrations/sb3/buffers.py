@@ -1,0 +1,181 @@
+"""Rollout buffers that use weights, leave out what is unknown, and take anchors whose truth came late."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
+from stable_baselines3.common.type_aliases import DictRolloutBufferSamples, RolloutBufferSamples
+
+from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv
+
+Rows = dict[str, Any]
+"""Steps out of a buffer: arrays of n rows, observations a dict of such where the space is one."""
+
+_ROWS = ("observations", "actions", "values", "log_probs", "advantages", "returns")
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """The steps of one anchor's episode that wait for its truth.
+
+    Args:
+        rows: the steps, from the first of the episode in its rollout to the one that pays.
+        given: the reward that the last step was given.
+        weight: of the episode.
+        discount: float64, shape (n,): how much a change of that reward changes each step's advantage.
+    """
+
+    rows: Rows
+    given: float
+    weight: float
+    discount: NDArray[np.float64]
+
+
+class WeightedBuffer:
+    """What the weighted buffers add to SB3's.
+
+    An unknown reward makes the returns of its whole episode so far unknown: all those steps are left out.
+    """
+
+    def __init__(self, *args: Any, venv: GymnasiumVecEnv, seed: int = 0, **kwargs: Any) -> None:
+        self.venv = venv
+        self.rng = np.random.default_rng(seed)
+        super().__init__(*args, **kwargs)
+
+    def reset(self) -> None:
+        """Empty the buffer."""
+        shape = (self.buffer_size, self.n_envs)  # type: ignore[attr-defined]
+        self.weights = np.ones(shape)
+        self.valid = np.ones(shape, bool)
+        self.pairs = np.full(shape, -1, np.int64)
+        self.given = np.zeros(shape)
+        self.late: list[Rows] = []
+        super().reset()  # type: ignore[misc]
+
+    def add(self, *args: Any, **kwargs: Any) -> None:
+        """Add one step of every environment, with what its info said."""
+        last, pos = self.venv.last, self.pos  # type: ignore[attr-defined]
+        if last is None:
+            raise RuntimeError("the buffer belongs to another VecEnv than the one that was stepped")
+        self.weights[pos], self.valid[pos] = last.weight, last.reward_valid
+        self.pairs[pos], self.given[pos] = last.pair, last.reward
+        super().add(*args, **kwargs)  # type: ignore[misc]
+
+    def compute_returns_and_advantage(self, last_values: torch.Tensor, dones: NDArray[np.bool_]) -> None:
+        """SB3's, and the weights on the advantages."""
+        self._last = (last_values, dones)
+        super().compute_returns_and_advantage(last_values=last_values, dones=dones)  # type: ignore[misc]
+        self.advantages: NDArray[Any] = self.advantages * self.weights.astype(np.float32)
+        self.usable = self._usable()
+
+    def recompute(self) -> None:
+        """Returns and advantages anew, after rewards or validity were changed."""
+        self.compute_returns_and_advantage(*self._last)
+
+    def park(self, step: int, slot: int) -> Parked:
+        """Take the episode that is paid at ``step`` in ``slot`` out of this rollout, until the truth of its reward is known."""
+        first = self._first_step(step, slot)
+        at = np.arange(first, step + 1)
+        self.valid[at, slot] = False
+        self.usable[at, slot] = False
+        rows = {name: _pick(getattr(self, name), at, slot) for name in _ROWS}
+        keep = self.gamma * self.gae_lambda  # type: ignore[attr-defined]
+        discount = keep ** (step - at).astype(np.float64)
+        return Parked(rows, float(self.given[step, slot]), float(self.weights[step, slot]), discount)
+
+    def join(self, parked: Parked, reward: float) -> None:
+        """Learn from a parked episode together with this rollout; its last reward was ``reward`` after all.
+
+        Advantages are linear in rewards, so that the old ones only have to be shifted. That the policy has moved on since is what
+        the ratio to the stored log-probabilities is for.
+        """
+        shift = parked.discount * (reward - parked.given)
+        rows = dict(parked.rows)
+        rows["advantages"] = (rows["advantages"] + parked.weight * shift).astype(np.float32)
+        rows["returns"] = (rows["returns"] + shift).astype(np.float32)
+        self.late.append(rows)
+
+    def _first_step(self, step: int, slot: int) -> int:
+        starts = self.episode_starts[: step + 1, slot]  # type: ignore[attr-defined]
+        return int(np.flatnonzero(starts)[-1]) if starts.any() else 0
+
+    def _usable(self) -> NDArray[np.bool_]:
+        """Valid steps whose episode has no unknown reward after them: bool, shape (n_steps, n_envs)."""
+        usable = self.valid.copy()
+        for step in reversed(range(len(usable) - 1)):
+            same_episode = self.episode_starts[step + 1] == 0  # type: ignore[attr-defined]
+            usable[step] &= usable[step + 1] | ~same_episode
+        return usable
+
+    def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
+        """Minibatches of the usable steps and of the late ones, in random order.
+
+        Raises:
+            RuntimeError: there is not one.
+        """
+        next(super().get(None))  # type: ignore[misc]  # SB3's own flattens the arrays, once
+        self._append_late()
+        order = self._order()
+        for start in range(0, len(order), batch_size or len(order)):
+            yield self._get_samples(order[start : start + (batch_size or len(order))])  # type: ignore[attr-defined]
+
+    def _append_late(self) -> None:
+        """Put the late steps behind the flattened arrays."""
+        for rows in self.late:
+            for name in _ROWS:
+                setattr(self, name, _append(getattr(self, name), rows[name]))
+        self.late = []
+
+    def _order(self) -> NDArray[np.int64]:
+        own = np.flatnonzero(self.usable.swapaxes(0, 1).reshape(-1))
+        late = np.arange(self.usable.size, len(self.actions))  # type: ignore[attr-defined]
+        indices = np.concatenate([own, late])
+        if not len(indices):
+            raise RuntimeError("not one step of this rollout has a known reward: real execution or the model is failing")
+        return self.rng.permutation(indices)
+
+
+def _pick(array: Any, at: NDArray[np.int64], slot: int) -> Any:
+    if isinstance(array, Mapping):
+        return {key: value[at, slot].copy() for key, value in array.items()}
+    return array[at, slot].copy()
+
+
+def _append(flat: Any, rows: Any) -> Any:
+    if isinstance(flat, Mapping):
+        return {key: np.concatenate([value, rows[key]]) for key, value in flat.items()}
+    return np.concatenate([flat, rows.reshape(len(rows), *flat.shape[1:])])
+
+
+class WeightedRolloutBuffer(WeightedBuffer, RolloutBuffer):
+    """SB3's rollout buffer with each advantage multiplied by ``info["weight"]`` and steps of unknown reward left out.
+
+    Args:
+        venv: the environment that is stepped.
+        seed: of the minibatches' order.
+    """
+
+    def get(self, batch_size: int | None = None) -> Generator[RolloutBufferSamples, None, None]:
+        """See :meth:`WeightedBuffer.get`."""
+        return super().get(batch_size)
+
+
+class WeightedDictRolloutBuffer(WeightedBuffer, DictRolloutBuffer):
+    """:class:`WeightedRolloutBuffer` for Dict observations."""
+
+    def get(self, batch_size: int | None = None) -> Generator[DictRolloutBufferSamples, None, None]:  # type: ignore[override]
+        """See :meth:`WeightedBuffer.get`."""
+        return super().get(batch_size)
+
+
+def weighted(venv: GymnasiumVecEnv, *, seed: int = 0) -> dict[str, Any]:
+    """Keyword arguments that make an on-policy algorithm use weights and skip invalid steps: ``PPO(..., **weighted(venv))``."""
+    buffer = WeightedDictRolloutBuffer if isinstance(venv.observation_space, gym.spaces.Dict) else WeightedRolloutBuffer
+    return {"rollout_buffer_class": buffer, "rollout_buffer_kwargs": {"venv": venv, "seed": seed}}

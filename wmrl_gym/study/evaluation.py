@@ -1,0 +1,152 @@
+"""Grading policies by real execution, on fresh seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.policies import ActorCriticPolicy
+
+from wmrl_gym import batch
+from wmrl_gym.envs.autoresearch import AutoResearchDesign
+from wmrl_gym.factored import Outcome
+from wmrl_gym.sandbox import Sandbox
+from wmrl_gym.study.config import StudyConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """One evaluation episode, really executed.
+
+    Args:
+        task: its name.
+        reward: ladder reward of its best attempt.
+        percentile: share of the leaderboard that the best attempt beats; 0 where none was valid.
+    """
+
+    task: str
+    reward: float
+    percentile: float
+
+
+class RememberedDesigns(AutoResearchDesign):
+    """Executes each design once. Designs are deterministic, and policies that have settled repeat theirs.
+
+    Only evaluation remembers: what an arm executes in training, it pays for each time.
+
+    Args:
+        path: where results are kept from run to run.
+        sandbox: executes what is not known yet.
+        tasks: names of tasks; None is all.
+        workers: executions at once.
+    """
+
+    def __init__(self, path: Path, *, sandbox: Sandbox, tasks: tuple[str, ...] | None, workers: int) -> None:
+        super().__init__(None if tasks is None else list(tasks), sandbox=sandbox, workers=workers)
+        self.path = path
+        self.known: dict[str, dict[str, float]] = {}
+        if path.is_file():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                entry = json.loads(line)
+                self.known[entry.pop("key")] = entry
+
+    def execute(self, attempt: Any) -> Outcome:
+        """The remembered outcomes where there are some, real execution elsewhere."""
+        rows = [self._one(batch.take(attempt, [row])) for row in range(len(attempt.task))]
+        return batch.concatenate(rows)
+
+    def _one(self, attempt: Any) -> Outcome:
+        key = f"{self.contexts[attempt.task[0]]}:{','.join(map(str, attempt.design[0].tolist()))}"
+        if key not in self.known:
+            outcome = super().execute(attempt)
+            if outcome.known[0]:
+                self._remember(key, outcome)
+            return outcome
+        entry, zero = self.known[key], np.zeros(1)
+        status, feedback = np.array([int(entry["status"])]), np.array([""], dtype=object)
+        shown = np.array([entry["shown"]])
+        return Outcome(status, np.array([entry["value"]]), shown, feedback, np.ones(1, bool), zero, zero)
+
+    def _remember(self, key: str, outcome: Outcome) -> None:
+        entry = {"status": int(outcome.status[0]), "value": float(outcome.value[0]), "shown": float(outcome.shown[0])}
+        with self._lock:
+            self.known[key] = entry
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"key": key, **entry}) + "\n")
+
+
+class Evaluator:
+    """Grades policies.
+
+    Args:
+        config: the comparison.
+        sandbox: executes.
+        memory: file that remembers executed designs.
+    """
+
+    def __init__(self, config: StudyConfig, *, sandbox: Sandbox, memory: Path) -> None:
+        self.config = config
+        self.designs = RememberedDesigns(memory, sandbox=sandbox, tasks=config.tasks, workers=config.workers)
+
+    def grade(
+        self, weights: dict[str, torch.Tensor], *, episodes: int, seed: int, tick: Callable[[int], None] = lambda done: None
+    ) -> list[Grade]:
+        """Run a policy, sampling its actions, for ``episodes`` episodes of each task.
+
+        Args:
+            weights: its parameters.
+            episodes: for each task.
+            seed: of the actions drawn.
+            tick: told after every turn how many steps it had.
+        """
+        policy = self._policy(weights)
+        names = self.designs.contexts
+        task = np.repeat(np.arange(len(names)), episodes)
+        generator = torch.Generator().manual_seed(seed)
+        reward = np.zeros(len(task))
+        observation, state = self._begin(task)
+        with ThreadPoolExecutor(self.config.workers) as pool:
+            for _ in range(self.designs.rules.max_turns):
+                attempt = self.designs.attempt(state, _sample(policy, observation, generator))
+                rows = list(pool.map(self.designs.execute, [batch.take(attempt, [row]) for row in range(len(task))]))
+                state, step = self.designs.advance(state, attempt, batch.concatenate(rows))
+                observation = step.observation
+                reward = np.where(step.reward_due, step.reward, reward)
+                tick(len(task))
+        return [Grade(names[t], float(r), max(0.0, 2.0 * float(r) - 1.0)) for t, r in zip(task, reward, strict=True)]
+
+    def _begin(self, task: NDArray[np.int64]) -> tuple[Any, Any]:
+        start, none = self.designs.start, np.zeros(1, np.int64)
+        starts = [dict(zip(("observation", "info"), start(none, {"task": name}), strict=True)) for name in self.designs.contexts]
+        chosen = batch.take(batch.concatenate(starts), task)
+        return chosen["observation"], self.designs.begin(chosen["observation"], chosen["info"])
+
+    def _policy(self, weights: dict[str, torch.Tensor]) -> ActorCriticPolicy:
+        policy = ActorCriticPolicy(
+            self.designs.observation_space, self.designs.action_space, lambda _: 0.0, **self.config.ppo["policy_kwargs"]
+        )
+        policy.load_state_dict(weights)
+        return policy.eval()
+
+
+def _sample(policy: ActorCriticPolicy, observation: NDArray[np.float32], generator: torch.Generator) -> NDArray[np.int64]:
+    """Actions drawn by ``generator``: int64, shape (B, slots)."""
+    with torch.no_grad():
+        slots: Any = policy.get_distribution(torch.as_tensor(observation)).distribution
+        drawn = [torch.multinomial(slot.probs, 1, generator=generator)[:, 0] for slot in slots]
+    actions: NDArray[np.int64] = torch.stack(drawn, dim=1).numpy()
+    return actions
+
+
+def mean_and_error(grades: list[Grade], field: str) -> tuple[float, float]:
+    """Mean over episodes, and its standard error."""
+    values = np.array([asdict(grade)[field] for grade in grades])
+    error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+    return float(values.mean()), error

@@ -1,0 +1,178 @@
+"""Training one arm for a fixed wall-clock time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.policies import BasePolicy
+
+from wmrl_gym.integrations import sb3
+from wmrl_gym.sandbox import Sandbox
+from wmrl_gym.study.config import StudyConfig
+from wmrl_gym.study.metering import MeteredSandbox
+from wmrl_gym.world_models import OutcomeModel
+from wmrl_gym.wrappers import diagnostics
+
+Progress = Callable[[float, dict[str, float]], None]
+"""Told the seconds elapsed, and what there is to say, after every rollout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A policy on the way.
+
+    Args:
+        seconds: of training before it.
+        executions: real executions before it.
+        weights: the policy's parameters.
+    """
+
+    seconds: float
+    executions: int
+    weights: dict[str, torch.Tensor]
+
+
+@dataclass(slots=True)
+class ArmRun:
+    """What training an arm left.
+
+    Args:
+        snapshots: policies, the untrained first and the final one last.
+        seconds: of training.
+        executions: real executions.
+        steps: environment steps, imagined and real.
+        where: seconds by what they were spent on.
+        anchors: episode numbers among the first hundred that the schedule makes anchors; it depends on the seed alone.
+        stats: the wrappers' last words.
+    """
+
+    snapshots: list[Snapshot] = field(default_factory=list)
+    seconds: float = 0.0
+    executions: int = 0
+    steps: int = 0
+    where: dict[str, float] = field(default_factory=dict)
+    anchors: list[int] = field(default_factory=list)
+    stats: dict[str, float] = field(default_factory=dict)
+
+
+class _Clock(BaseCallback):
+    """Stops training when its time is over, keeps snapshots, and reports."""
+
+    def __init__(self, run: ArmRun, config: StudyConfig, *, began: float, count: Callable[[], int], progress: Progress) -> None:
+        super().__init__()
+        self.run, self.config, self.began, self.count, self.progress = run, config, began, count, progress
+        self.rollout_s = 0.0
+        self._rollout_began: float | None = None
+        self._next_keep = 0.0
+
+    @property
+    def elapsed(self) -> float:
+        return time.perf_counter() - self.began
+
+    def keep(self, policy: BasePolicy) -> None:
+        weights = {name: value.detach().clone() for name, value in policy.state_dict().items()}
+        self.run.snapshots.append(Snapshot(self.elapsed, self.count(), weights))
+        every = self.config.seconds / self.config.snapshots
+        self._next_keep = (self.elapsed // every + 1) * every
+
+    def end_rollout(self) -> None:
+        if self._rollout_began is not None:
+            self.rollout_s += time.perf_counter() - self._rollout_began
+        self._rollout_began = None
+
+    def _on_rollout_start(self) -> None:
+        self._rollout_began = time.perf_counter()
+        if self.elapsed >= self._next_keep:
+            self.keep(self.model.policy)
+
+    def _on_rollout_end(self) -> None:
+        self.end_rollout()
+
+    def _on_step(self) -> bool:
+        self.progress(self.elapsed, {"executions": self.count(), "steps": self.num_timesteps})
+        return self.elapsed < self.config.seconds
+
+
+def environments(arm: str, config: StudyConfig, *, sandbox: Sandbox, seed: int) -> VectorEnv[Any, Any, Any]:
+    """The vector environment that an arm trains on."""
+    shared: dict[str, Any] = {
+        "sandbox": sandbox,
+        "num_envs": config.real_envs if arm == "real" else config.num_envs,
+        "task": None if config.tasks is None else list(config.tasks),
+        "max_real": config.workers,
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+    }
+    if arm == "real":
+        return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared)
+    model = OutcomeModel(seed=seed, text_encoder="none")
+    imagined: dict[str, Any] = {"world_model": model, "seed": seed, "warmup": 0, "update_every": 12}
+    if arm == "model":
+        return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined, anchors=0.0)
+    imagined |= {"anchors": config.anchors, "anchor_mode": "background", "max_in_flight": config.max_in_flight}
+    if arm == "mixture":
+        return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined)
+    return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined, preset=arm, late=True)
+
+
+def train(
+    arm: str, config: StudyConfig, *, sandbox: Sandbox, seed: int, progress: Progress = lambda seconds, said: None
+) -> ArmRun:
+    """Train one arm for ``config.seconds``, everything that it executes included.
+
+    Args:
+        arm: its name.
+        config: the comparison.
+        sandbox: executes; its workers are started already, so that no arm pays for that.
+        seed: of policy, environments and model.
+        progress: told how it goes.
+    """
+    torch.set_num_threads(1)
+    meter = MeteredSandbox(sandbox, workers=config.workers)
+    envs = environments(arm, config, sandbox=meter, seed=seed)
+    run = ArmRun()
+    try:
+        venv = sb3.to_vec_env(envs)
+        venv.seed(seed)
+        model = PPO("MlpPolicy", venv, seed=seed, device="cpu", **config.ppo, **sb3.weighted(venv, seed=seed))
+        engine = getattr(envs.unwrapped, "engine", None)
+        background = engine is not None and engine.options.anchor_mode == "background"
+        run.anchors = anchor_choices(engine)
+        clock = _Clock(run, config, began=time.perf_counter(), count=lambda: meter.runs, progress=progress)
+        clock.keep(model.policy)
+        if engine is not None:
+            wanted = 10**9 if arm == "model" else config.warmup
+            engine.warm_up(wanted, seconds=config.seconds / 5)
+        warm_s = clock.elapsed
+        model.learn(10**12, callback=CallbackList([*([sb3.LateAnchors(venv, timeout_s=None)] if background else []), clock]))
+        clock.end_rollout()
+        clock.keep(model.policy)
+        run.seconds, run.executions, run.steps = clock.elapsed, meter.runs, model.num_timesteps
+        run.stats = diagnostics(envs)
+        run.where = _where(run, rollout_s=clock.rollout_s, warm_s=warm_s)
+    finally:
+        envs.close()
+    return run
+
+
+def anchor_choices(engine: Any) -> list[int]:
+    """Which of the first hundred episodes the schedule makes anchors: a function of the seed alone."""
+    if engine is None:
+        return []
+    return [episode for episode in range(100) if engine.schedule.decide(episode).anchor]
+
+
+def _where(run: ArmRun, *, rollout_s: float, warm_s: float) -> dict[str, float]:
+    """Seconds by what they were spent on: real execution that training waited for, prediction, model fits, and the learner."""
+    waited = run.stats.get("cost/wait_s", rollout_s)  # without a world model rollouts are all execution
+    predicted, fitted = run.stats.get("cost/predict_s", 0.0), run.stats.get("cost/update_s", 0.0)
+    learning = max(run.seconds - rollout_s - warm_s, 0.0)
+    other = max(run.seconds - waited - predicted - fitted - learning, 0.0)
+    return {"execution": waited, "prediction": predicted, "model fits": fitted, "policy updates": learning, "the rest": other}

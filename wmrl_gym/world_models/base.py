@@ -1,0 +1,121 @@
+"""The contract between a world model and whoever steps it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from wmrl_gym.data.transitions import Transitions
+from wmrl_gym.factored import Factored
+
+PairKind = Literal["teacher_forced", "open_loop"]
+
+
+class WorldModelError(RuntimeError):
+    """A world model broke its contract, such as by a prediction outside the observation space."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What an environment tells the world model that stands in for it.
+
+    Args:
+        observation_space: of one environment.
+        action_space: of one environment.
+        reward_range: (low, high) of one step's reward; infinite where unknown.
+        factored: the environment's own bookkeeping where it is a factored environment, so that only outcomes need predicting.
+    """
+
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+    reward_range: tuple[float, float] = (-np.inf, np.inf)
+    factored: Factored[Any, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a world model expects one step of B rollouts to return.
+
+    Args:
+        observation: a batch as :func:`gymnasium.vector.utils.batch_space` describes it, inside the observation space.
+        reward: float64, shape (B,).
+        reward_std: float64, shape (B,). The model's own standard deviation of its reward's error; NaN where it does not know.
+        terminated: bool, shape (B,).
+        truncated: bool, shape (B,).
+        reward_due: bool, shape (B,). False where the reward is 0 by construction.
+        reward_valid: bool, shape (B,). False where the model could not answer; the reward is then a placeholder.
+        info: arrays of length B.
+    """
+
+    observation: Any
+    reward: NDArray[np.float64]
+    reward_std: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    reward_due: NDArray[np.bool_]
+    reward_valid: NDArray[np.bool_]
+    info: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+class WorldModel(ABC):
+    """Predicts what steps would return. Everything is batched over B rollouts, for any B; the state is the caller's.
+
+    A subclass writes :meth:`begin` and :meth:`step`, and :meth:`update`, :meth:`save` and :meth:`load` if it can learn.
+
+    >>> class Constant(WorldModel):
+    ...     def begin(self, observation, info, rng):
+    ...         return observation
+    ...     def step(self, state, action, rng):
+    ...         n = len(state)
+    ...         no, yes = np.zeros(n, bool), np.ones(n, bool)
+    ...         return state, Prediction(state, np.ones(n), np.full(n, np.nan), no, no, yes, yes)
+    >>> model = Constant()
+    >>> _, prediction = model.step(model.begin(np.zeros((7, 3)), {}, None), None, None)
+    >>> prediction.reward.shape
+    (7,)
+    """
+
+    pairs: ClassVar[PairKind] = "teacher_forced"
+    """How anchor pairs are best predicted: from each real observation, or by rolling on from the episode's start."""
+
+    interface: Interface | None = None
+
+    def bind(self, interface: Interface) -> None:
+        """Learn the spaces (and bookkeeping) of the environment that this model stands in for. Called once, by the wrapper."""
+        self.interface = interface
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the model knows anything yet; until then a wrapper runs real episodes."""
+        return True
+
+    @abstractmethod
+    def begin(self, observation: Any, info: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
+        """The batch of model states that a batch of real observations, and their infos, stands for."""
+
+    @abstractmethod
+    def step(self, state: Any, action: Any, rng: np.random.Generator) -> tuple[Any, Prediction]:
+        """One step of every rollout. Pure: the same inputs and generator give the same output, and ``state`` is not changed."""
+
+    def update(self, transitions: Transitions, rng: np.random.Generator) -> dict[str, float]:
+        """Learn from real transitions that were not seen before.
+
+        Returns:
+            Measures of the fit, to be logged; {} from a model that cannot learn.
+        """
+        return {}
+
+    def save(self, path: str | Path) -> None:
+        """Write all that was learnt below the folder ``path`` (safetensors and json, never pickle)."""
+        raise NotImplementedError(f"{type(self).__name__} has nothing to save")
+
+    def load(self, path: str | Path) -> None:
+        """Read what :meth:`save` wrote."""
+        raise NotImplementedError(f"{type(self).__name__} has nothing to load")

@@ -1,0 +1,141 @@
+"""Observations and actions as vectors, and back: what a network sees of an environment's spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from wmrl_gym.world_models.base import WorldModelError
+
+MAX_NUMBERS = 1024
+"""The longest observation that makes sense as one vector; beyond it, it is an image or a text and wants an encoder."""
+
+
+class ObservationCodec:
+    """Batches of Box or Dict-of-Box observations as float64 vectors, and back.
+
+    Args:
+        space: of one observation.
+
+    Raises:
+        WorldModelError: a space that is no vector of numbers; says which model it needs instead.
+
+    >>> codec = ObservationCodec(gym.spaces.Dict({"x": gym.spaces.Box(-1, 1, (2,)), "n": gym.spaces.Box(0, 9, (1,), np.int32)}))
+    >>> codec.decode(np.array([[3.6, 0.5, 7.0]]))
+    {'n': array([[4]], dtype=int32), 'x': array([[0.5, 1. ]], dtype=float32)}
+    """
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        self.space = space
+        self._boxes = list(_boxes(space, path="observation"))
+        sizes = [int(np.prod(box.shape)) for box in self._boxes]
+        self.size = sum(sizes)
+        if not 1 <= self.size <= MAX_NUMBERS:
+            raise WorldModelError(
+                f"EnsembleDynamics predicts observations of 1 to {MAX_NUMBERS} numbers, and {space} has {self.size}: "
+                "encode images as features with an observation wrapper below the world model"
+            )
+        ends = np.cumsum(sizes)
+        self._slices = [slice(int(end) - size, int(end)) for end, size in zip(ends, sizes, strict=True)]
+        self.low = np.concatenate([box.low.reshape(-1).astype(np.float64) for box in self._boxes])
+        self.high = np.concatenate([box.high.reshape(-1).astype(np.float64) for box in self._boxes])
+
+    def encode(self, observation: Any) -> NDArray[np.float64]:
+        """A batch of B observations as vectors: float64, shape (B, size)."""
+        leaves = list(_leaves(self.space, observation))
+        return np.concatenate([np.asarray(leaf, np.float64).reshape(len(leaf), -1) for leaf in leaves], axis=1)
+
+    def decode(self, vector: NDArray[np.float64]) -> Any:
+        """The batch that vectors of shape (B, size) stand for: clipped into the space, rounded where it holds integers."""
+        inside = np.clip(vector, self.low, self.high)
+        leaves = iter(
+            _cast(inside[:, at].reshape(len(vector), *box.shape), box) for box, at in zip(self._boxes, self._slices, strict=True)
+        )
+        return _build(self.space, leaves)
+
+
+class ActionCodec:
+    """Batches of Box, Discrete or MultiDiscrete actions as float32 vectors; choices are one-hot.
+
+    Args:
+        space: of one action.
+
+    Raises:
+        WorldModelError: another kind of space.
+
+    >>> ActionCodec(gym.spaces.MultiDiscrete([2, 3])).encode(np.array([[1, 0]]))
+    array([[0., 1., 1., 0., 0.]], dtype=float32)
+    """
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        if isinstance(space, gym.spaces.Discrete):
+            self._choices, self._start = np.array([int(space.n)]), np.array([int(space.start)])
+        elif isinstance(space, gym.spaces.MultiDiscrete):
+            self._choices = space.nvec.reshape(-1).astype(np.int64)
+            self._start = space.start.reshape(-1).astype(np.int64)
+        elif isinstance(space, gym.spaces.Box):
+            self._choices = self._start = np.zeros(0, np.int64)
+        else:
+            raise WorldModelError(f"EnsembleDynamics takes Box, Discrete and MultiDiscrete actions, got {space}")
+        self.space = space
+        self.discrete = not isinstance(space, gym.spaces.Box)
+        self.size = int(self._choices.sum()) if self.discrete else int(np.prod(space.shape or ()))
+        self._offsets = np.cumsum(self._choices) - self._choices
+
+    def encode(self, action: Any) -> NDArray[np.float32]:
+        """A batch of B actions as vectors: float32, shape (B, size).
+
+        Raises:
+            ValueError: a choice that the space does not have.
+        """
+        actions = np.asarray(action)
+        rows = actions.reshape(len(actions), -1)
+        if not self.discrete:
+            return rows.astype(np.float32)
+        choice = rows.astype(np.int64) - self._start
+        if ((choice < 0) | (choice >= self._choices)).any():
+            raise ValueError(
+                f"expected actions in {self.space}, got {actions[((choice < 0) | (choice >= self._choices)).any(1)][0]}"
+            )
+        hot = np.zeros((len(rows), self.size), np.float32)
+        np.put_along_axis(hot, choice + self._offsets, 1.0, axis=1)
+        return hot
+
+
+def _boxes(space: gym.Space[Any], *, path: str) -> Iterator[gym.spaces.Box]:
+    if isinstance(space, gym.spaces.Dict):
+        for key, part in space.items():
+            yield from _boxes(part, path=f"{path}[{key!r}]")
+    elif isinstance(space, gym.spaces.Box):
+        yield space
+    else:
+        instead = (
+            "text needs a language or outcome model"
+            if isinstance(space, gym.spaces.Text)
+            else "encode it as a Box with a wrapper"
+        )
+        raise WorldModelError(f"EnsembleDynamics predicts Box and Dict-of-Box observations, and {path} is {space}: {instead}")
+
+
+def _leaves(space: gym.Space[Any], value: Any) -> Iterator[Any]:
+    if isinstance(space, gym.spaces.Dict):
+        for key, part in space.items():
+            yield from _leaves(part, value[key])
+    else:
+        yield value
+
+
+def _build(space: gym.Space[Any], leaves: Iterator[Any]) -> Any:
+    if isinstance(space, gym.spaces.Dict):
+        return {key: _build(part, leaves) for key, part in space.items()}
+    return next(leaves)
+
+
+def _cast(values: NDArray[np.float64], box: gym.spaces.Box) -> NDArray[Any]:
+    if np.issubdtype(box.dtype, np.floating):
+        return values.astype(box.dtype)
+    return np.rint(values).astype(box.dtype)

@@ -1,0 +1,453 @@
+"""Imagined rollouts with real anchors: what every world-model environment, single or vector, is made of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmrl_gym import batch
+from wmrl_gym.corrections import AnchorDecision
+from wmrl_gym.corrections.stream import AnchorStream, Pairs
+from wmrl_gym.data import TransitionBuffer
+from wmrl_gym.world_models import Prediction, WorldModel
+from wmrl_gym.wrappers.background import NO_PAIR, BackgroundAnchors, Recording
+from wmrl_gym.wrappers.checks import check_prediction
+from wmrl_gym.wrappers.execution import RealExecution, RealStep, unstack
+from wmrl_gym.wrappers.options import Cost, EngineOptions
+from wmrl_gym.wrappers.starts import StartStates
+
+
+class Schedule(Protocol):
+    """Decides which episodes are anchors."""
+
+    def decide(self, episode: int) -> AnchorDecision: ...
+
+    def reseeded(self, seed: int) -> Schedule: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStep:
+    """What one step of n slots returns; info are arrays of n rows."""
+
+    observation: Any
+    reward: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    info: dict[str, NDArray[Any]]
+
+
+class Engine:
+    """Steps slots in a world model, and the anchors among them for real.
+
+    Every episode is decided at its start to be imagined or an anchor. A blocking anchor *is* the real episode, and the model
+    predicts it on the side. A background anchor is imagined like any other, and its actions are then executed from the same
+    start; the pairs arrive late. Either way ``stream`` gets the pairs and ``buffer`` the real transitions.
+
+    Args:
+        real: real execution.
+        model: the world model, bound to the environment.
+        schedule: which episodes are anchors.
+        options: everything else.
+
+    Raises:
+        ValueError: starts from the buffer or teacher forcing are asked for, and the environment is factored.
+    """
+
+    def __init__(self, real: RealExecution, model: WorldModel, *, schedule: Schedule, options: EngineOptions) -> None:
+        self.real = real
+        self.model = model
+        self.options = options
+        self.stream = AnchorStream()
+        self.buffer = TransitionBuffer(options.buffer_capacity)
+        self.cost = Cost()
+        self.measures: dict[str, float] = {}
+        self.unknown = 0
+        """Real episodes or steps whose grade infrastructure lost."""
+        self._base_schedule = schedule
+        self._learnt = 0
+        self._pair_count = 0
+        self._behind = BackgroundAnchors(real, max_in_flight=options.max_in_flight)
+        self._late: tuple[dict[int, float], set[int]] | None = None
+        n = options.num_slots
+        self._episode, self._group, self._steps, self._context = (np.zeros(n, np.int64) for _ in range(4))
+        self._anchor, self._opened = np.zeros(n, bool), np.zeros(n, bool)
+        self._propensity, self._limit = np.ones(n), np.full(n, np.inf)
+        self._starts: StartStates | None = None
+        if options.pairs == "teacher_forced" and real.interface.factored is not None:
+            raise ValueError(
+                'pairs="teacher_forced" needs observations that say all about the state; a factored environment keeps a state of '
+                'its own: pairs="open_loop"'
+            )
+        if options.start_states == "buffer":
+            if real.interface.factored is not None:
+                raise ValueError(
+                    'start_states="buffer" needs observations that say all about the state; a factored environment '
+                    'keeps a state of its own, so its episodes start at a real reset: start_states="real"'
+                )
+            self._starts = StartStates(real.interface.observation_space, options.buffer_capacity)
+        self._state: Any = None
+        # Without a seed no two runs are alike, as everywhere in Gymnasium.
+        self.reseed(int(np.random.SeedSequence().generate_state(1)[0] >> 1) if options.seed is None else options.seed)
+
+    def reseed(self, seed: int) -> None:
+        """Begin the run anew from ``seed``: episode numbers, starts, anchor choices. What was learnt stays."""
+        self.seed = int(seed)
+        self.rng = np.random.default_rng([self.seed, 0])
+        self.schedule = self._base_schedule.reseeded(self.seed)
+        self._next_episode = 0
+        if self._starts is not None:
+            self._starts.forget_last()
+
+    def reset(
+        self, slots: NDArray[np.int64], seeds: list[int | None], options: Mapping[str, Any] | None
+    ) -> tuple[Any, dict[str, NDArray[Any]]]:
+        """Start the next episodes, one in each of ``slots``."""
+        self.poll()
+        explicit = np.array([seed is not None or options is not None for seed in seeds])
+        unbranched = explicit | self._opened[slots]
+        start_seeds = self._decide(slots, seeds)
+        self._limit[slots] = self.options.step_limit(self.buffer.added)
+
+        def reset(rows: NDArray[np.int64]) -> tuple[Any, dict[str, NDArray[Any]]]:
+            return self.real.start(slots[rows], start_seeds[rows], options=options, keep=self._opened[slots[rows]])
+
+        if self._starts is None:
+            observation, info = reset(np.arange(len(slots)))
+        else:
+            real = unbranched | self._anchor[slots]
+            observation, info = self._starts.mixed(self._group[slots], real=real, reset=reset, rng=self.rng)
+        self._context[slots] = info["context"]
+        for row in np.flatnonzero(self._anchor[slots] & ~self._opened[slots]):
+            self._behind.record(int(slots[row]), self._recording(int(slots[row]), int(start_seeds[row]), options))
+        started = time.perf_counter()
+        state = self.model.begin(observation, info, self.rng)
+        self.cost.predict_s += time.perf_counter() - started
+        if self._state is None:  # the other slots cannot be stepped before they are reset, so any state will do
+            self._state = batch.take(state, np.zeros(self.options.num_slots, np.int64))
+        whole = len(slots) == self.options.num_slots
+        self._state = state if whole else batch.put(self._state, slots, state)
+        return observation, info | self._bookkeeping(slots, np.full(len(slots), np.nan))
+
+    def step(self, slots: NDArray[np.int64], actions: Any) -> EngineStep:
+        """One step of each of ``slots``, in the model or for real."""
+        self.poll()
+        prediction = self._imagine(slots, actions)
+        self._steps[slots] += 1
+        result = self._from_prediction(slots, prediction)
+        rows = np.flatnonzero(self._opened[slots])
+        if len(rows):
+            result = self._execute(slots, rows, actions, prediction, result)
+        if self._behind.recordings:
+            self._record(slots, actions, prediction, result)
+        self.learn()
+        return result
+
+    def learn(self) -> None:
+        """Update the model if enough real transitions are new."""
+        due = self.options.update_every if self.model.fitted else 1
+        if self.options.update_every and self.buffer.added - self._learnt >= due:
+            self.update_model()
+
+    def update_model(self) -> None:
+        """Update the model on the real transitions that it has not seen."""
+        new = self.buffer.since(self._learnt)
+        self._learnt = self.buffer.added
+        if new is not None:
+            started = time.perf_counter()
+            self.measures = self.model.update(new, self.rng)
+            self.cost.update_s += time.perf_counter() - started
+
+    def warm_up(self, executions: int, *, seconds: float = np.inf) -> int:
+        """Run random actions for real, side by side, until so many steps were executed, and fit the model on them.
+
+        Returns:
+            The number of steps executed: at least ``executions``, unless ``seconds`` ran out.
+        """
+        began, before, episode = time.monotonic(), self.buffer.added, 0
+        pending: list[Future[list[RealStep]]] = []
+        while self.buffer.added - before < executions and time.monotonic() - began < seconds:
+            while len(pending) < self.real.max_real:
+                seed = _mix(self.seed, 2, episode)
+                pending.append(self.real.submit(seed, None, self._random_actions(seed)))
+                episode += 1
+            self._take_in(pending.pop(0).result())
+        for future in pending:
+            self._take_in(future.result())
+        self.cost.wait_s += time.monotonic() - began
+        self.update_model()
+        return self.buffer.added - before
+
+    def poll(self) -> None:
+        """Take in the background anchors that have finished."""
+        for recording, steps in self._behind.finished():
+            self.unknown += steps is None
+            self._take_in(steps or [])
+            pairs = recording.pairs(steps or [])
+            self.stream.add(pairs)
+            if self._late is not None:
+                truths, lost = self._late
+                truths.update(zip(pairs.pair.tolist(), pairs.real.tolist(), strict=True))
+                lost.update(number for number in recording.pair if number != NO_PAIR and number not in truths)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for all background anchors, at most ``timeout_s`` seconds; returns whether none is left."""
+        started = time.perf_counter()
+        self._behind.wait(timeout_s)
+        self.cost.wait_s += time.perf_counter() - started
+        self.poll()
+        return self._behind.in_flight == 0
+
+    def collect_late(self) -> tuple[dict[int, float], set[int]]:
+        """The late truths that arrived since the last call, by pair number, and the numbers of those that never will.
+
+        The first call starts the collection.
+        """
+        collected, self._late = self._late or ({}, set()), ({}, set())
+        return collected
+
+    def runs_for_real(self, slot: int) -> bool:
+        """Whether the present episode of a slot is a real one, step by step."""
+        return bool(self._opened[slot])
+
+    @property
+    def in_flight(self) -> int:
+        """Background anchors that wait or run."""
+        return self._behind.in_flight
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that changes in a run, but for what the model has learnt: numbers, arrays and batches.
+
+        Background anchors that have not finished are kept as recordings, and run again after loading.
+
+        Raises:
+            RuntimeError: a real episode of an environment that cannot be saved is under way.
+        """
+        self.poll()
+        return {
+            "seed": self.seed,
+            "rng": self.rng.bit_generator.state,
+            "counters": {name: getattr(self, name) for name in _COUNTERS},
+            "cost": asdict(self.cost),
+            "slots": {name: getattr(self, name).copy() for name in _SLOT_ARRAYS},
+            "state": self._state,
+            "stream": self.stream.state_dict(),
+            "buffer": (self.buffer.everything(), self.buffer.added),
+            "last_start": None if self._starts is None else self._starts.last,
+            "real": self.real.state_dict(),
+            "recordings": deepcopy(self._behind.recordings),
+            "unfinished": deepcopy(self._behind.unfinished),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` described."""
+        self._behind.cancel()
+        self.reseed(state["seed"])
+        self.rng.bit_generator.state = state["rng"]
+        for name, value in state["counters"].items():
+            setattr(self, name, value)
+        self.cost = Cost(**state["cost"])
+        for name, value in state["slots"].items():
+            setattr(self, name, value.copy())
+        self._state = state["state"]
+        self.stream.load_state_dict(state["stream"])
+        self.buffer.restore(*state["buffer"])
+        if self._starts is not None:
+            self._starts.restore(self.buffer.everything(), state["last_start"])
+        self.real.load_state_dict(state["real"])
+        self._behind.recordings = deepcopy(state["recordings"])
+        for recording in state["unfinished"]:
+            self._behind.resubmit(deepcopy(recording))
+
+    def close(self) -> None:
+        """Stop real execution."""
+        self._behind.cancel()
+        self.real.close()
+
+    def _decide(self, slots: NDArray[np.int64], seeds: list[int | None]) -> NDArray[np.int64]:
+        """Number the next episodes, decide which are anchors, and give the seeds of their starts."""
+        episodes = np.arange(self._next_episode, self._next_episode + len(slots))
+        self._next_episode += len(slots)
+        fitted = self.model.fitted
+        decisions = [self.schedule.decide(episode) for episode in episodes.tolist()] if fitted else []
+        groups = episodes // self.group_size
+        self._episode[slots], self._group[slots], self._steps[slots] = episodes, groups, 0
+        # A model that knows nothing is no use: its episodes are real, whatever the schedule says.
+        self._anchor[slots] = [decision.anchor for decision in decisions] if fitted else True
+        self._propensity[slots] = [decision.propensity for decision in decisions] if fitted else 1.0
+        self._opened[slots] = self._anchor[slots] & (self.options.anchor_mode == "blocking" or not fitted)
+        for slot in [slot for slot in self._behind.recordings if slot in slots]:
+            self._behind.drop(slot)
+        # The first group starts as the environment itself would from this seed.
+        drawn = [self.seed if group == 0 else _mix(self.seed, 1, group) for group in groups.tolist()]
+        return np.array([own if seed is None else seed for own, seed in zip(drawn, seeds, strict=True)], np.int64)
+
+    def _recording(self, slot: int, seed: int, options: Mapping[str, Any] | None) -> Recording:
+        return Recording(
+            episode=int(self._episode[slot]),
+            group=int(self._group[slot]),
+            context=int(self._context[slot]),
+            propensity=float(self._propensity[slot]),
+            seed=seed,
+            options=options,
+        )
+
+    @property
+    def group_size(self) -> int:
+        """Consecutive episodes that share their start and the anchor decision."""
+        return int(getattr(self.schedule, "group_size", 1))
+
+    def _imagine(self, slots: NDArray[np.int64], actions: Any) -> Prediction:
+        started = time.perf_counter()
+        whole = len(slots) == self.options.num_slots
+        state, prediction = self.model.step(self._state if whole else batch.take(self._state, slots), actions, self.rng)
+        self.cost.predict_s += time.perf_counter() - started
+        self.cost.imagined += len(slots)
+        self._state = state if whole else batch.put(self._state, slots, state)
+        check_prediction(prediction, self.real.interface.observation_space, len(slots))
+        return prediction
+
+    def _from_prediction(self, slots: NDArray[np.int64], prediction: Prediction) -> EngineStep:
+        late = self._steps[slots] >= self._limit[slots]
+        truncated = prediction.truncated | (late & ~prediction.terminated)
+        reward = np.where(prediction.reward_due & prediction.reward_valid, prediction.reward, 0.0)
+        info = dict(prediction.info) | self._bookkeeping(slots, prediction.reward)
+        due = prediction.reward_due & prediction.reward_valid
+        info["wm_reward"] = np.where(due, prediction.reward, np.nan)
+        info["wm_reward_std"] = np.where(due, prediction.reward_std, np.nan)
+        info["reward_due"] = prediction.reward_due.copy()
+        info["reward_valid"] = prediction.reward_valid.copy()
+        return EngineStep(prediction.observation, reward, prediction.terminated.copy(), truncated, info)
+
+    def _bookkeeping(self, slots: NDArray[np.int64], like: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+        """The info keys that are always there."""
+        n = len(slots)
+        nan = np.full(n, np.nan)
+        return {
+            "anchor": self._anchor[slots],
+            "group": self._group[slots],
+            "propensity": self._propensity[slots],
+            "context": self._context[slots],
+            "pair": np.full(n, NO_PAIR, np.int64),
+            "wm_reward": nan,
+            "wm_reward_std": nan.copy(),
+            "real_reward": nan.copy(),
+            "calibrated_reward": nan.copy(),
+            "residual_var": nan.copy(),
+            "reward_due": np.zeros(n, bool),
+            "reward_valid": np.ones(n, bool),
+            "weight": np.ones(n),
+        }
+
+    def _execute(
+        self, slots: NDArray[np.int64], rows: NDArray[np.int64], actions: Any, prediction: Prediction, result: EngineStep
+    ) -> EngineStep:
+        """Run the blocking anchors at ``rows`` for real; what they return replaces what was imagined."""
+        started = time.perf_counter()
+        real = self.real.step(slots[rows], batch.take(actions, rows))
+        self.cost.wait_s += time.perf_counter() - started
+        self._charge(real)
+        step = real.step
+        observation = batch.put(result.observation, rows, step.observation)
+        result.reward[rows] = np.where(step.reward_valid & step.reward_due, step.reward, 0.0)
+        result.terminated[rows], result.truncated[rows] = step.terminated, step.truncated
+        info = result.info
+        for key in info.keys() & step.info.keys():
+            info[key][rows] = step.info[key]
+        counted = step.reward_valid & step.reward_due
+        info["reward_due"][rows], info["reward_valid"][rows] = step.reward_due, step.reward_valid
+        info["real_reward"][rows] = np.where(counted, step.reward, np.nan)
+        both = counted & prediction.reward_due[rows] & prediction.reward_valid[rows]
+        self._pair_up(slots[rows[both]], rows[both], prediction, step.reward[both], info)
+        self.unknown += int((~step.reward_valid).sum())
+        self._opened[slots[rows]] &= ~(step.terminated | step.truncated)
+        if self.options.pairs == "teacher_forced":
+            self._force(slots[rows], step.observation, {**step.info, "context": self._context[slots[rows]]})
+        return EngineStep(observation, result.reward, result.terminated, result.truncated, info)
+
+    def _force(self, slots: NDArray[np.int64], observation: Any, info: dict[str, NDArray[Any]]) -> None:
+        started = time.perf_counter()
+        self._state = batch.put(self._state, slots, self.model.begin(observation, info, self.rng))
+        self.cost.predict_s += time.perf_counter() - started
+
+    def _pair_up(
+        self,
+        at: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        prediction: Prediction,
+        real: NDArray[np.float64],
+        info: dict[str, NDArray[Any]],
+    ) -> None:
+        """Send the pairs of the slots ``at``, which stand at ``rows`` of this step's batch, to the stream."""
+        if not len(rows):
+            return
+        number = np.arange(self._pair_count, self._pair_count + len(rows), dtype=np.int64)
+        self._pair_count += len(rows)
+        info["pair"][rows] = number
+        self.stream.add(
+            Pairs(
+                number,
+                prediction.reward[rows].astype(np.float64),
+                prediction.reward_std[rows].astype(np.float64),
+                real.astype(np.float64),
+                self._group[at],
+                self._episode[at],
+                self._steps[at],
+                self._context[at],
+                self._propensity[at],
+            )
+        )
+
+    def _record(self, slots: NDArray[np.int64], actions: Any, prediction: Prediction, result: EngineStep) -> None:
+        """Note the actions of the background anchors, and submit those whose imagined episode has ended."""
+        over = result.terminated | result.truncated
+        for row in np.flatnonzero(np.isin(slots, list(self._behind.recordings))).tolist():
+            recording = self._behind.recordings[int(slots[row])]
+            number = NO_PAIR
+            if prediction.reward_due[row] and prediction.reward_valid[row]:
+                number = self._pair_count
+                self._pair_count += 1
+            result.info["pair"][row] = number
+            action = unstack(self.real.interface.action_space, batch.take(actions, [row]), 1)[0]
+            recording.note(action, number, float(prediction.reward[row]), float(prediction.reward_std[row]))
+            if over[row]:
+                started = time.perf_counter()
+                self._behind.submit(int(slots[row]))
+                self.cost.wait_s += time.perf_counter() - started
+
+    def _take_in(self, steps: list[RealStep]) -> None:
+        for real in steps:
+            self._charge(real)
+            self.unknown += int((~real.step.reward_valid).sum())
+
+    def _charge(self, real: RealStep) -> None:
+        self.buffer.add(real.transitions)
+        if self._starts is not None:
+            self._starts.add(real.transitions)
+        self.cost.executions += len(real.transitions)
+        self.cost.real_cpu_s += real.cpu_s
+        self.cost.real_wall_s += real.wall_s
+
+    def _random_actions(self, seed: int) -> Iterator[Any]:
+        space = deepcopy(self.real.interface.action_space)
+        space.seed(seed % 2**31)
+        while True:
+            yield space.sample()
+
+
+_COUNTERS = ("_next_episode", "_pair_count", "_learnt", "unknown")
+_SLOT_ARRAYS = ("_episode", "_group", "_steps", "_context", "_anchor", "_opened", "_propensity", "_limit")
+
+
+def _mix(seed: int, stream: int, number: int) -> int:
+    """A seed of 31 bits for the ``number``-th draw of a stream: SplitMix64's finaliser, ten times cheaper than SeedSequence."""
+    z = (seed * 0x9E3779B97F4A7C15 + stream * 0xD1B54A32D192ED03 + number * 0x8CB92BA72F3D8DD7 + 0x632BE59BD9B4E019) % 2**64
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) % 2**64
+    return (z ^ (z >> 31)) >> 33

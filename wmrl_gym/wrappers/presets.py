@@ -1,0 +1,72 @@
+"""The whole stack in one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium as gym
+
+from wmrl_gym.corrections import AdaptiveKappa
+from wmrl_gym.world_models import WorldModel
+
+PresetName = Literal["recommended", "adaptive", "paper"]
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A choice of corrections.
+
+    Args:
+        calibrator: of OnlineDebiasing.
+        residual: whether ResidualCorrection stands on top of it, and with which kappa; None adapts it.
+        weight: whether InverseVarianceDenoising does.
+        group_size: episodes a group for the anchor decision.
+    """
+
+    calibrator: Literal["smooth", "binned"]
+    residual: float | Literal[False] | None
+    weight: bool
+    group_size: int
+
+
+PRESETS: dict[str, Preset] = {
+    "paper": Preset("binned", residual=False, weight=True, group_size=8),
+    "recommended": Preset("smooth", residual=0.5, weight=False, group_size=1),
+    "adaptive": Preset("smooth", residual=None, weight=False, group_size=1),
+}
+
+
+def preset_of(name: str) -> Preset:
+    """The preset of this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in PRESETS:
+        raise ValueError(f"preset must be one of {sorted(PRESETS)}, got {name!r}")
+    return PRESETS[name]
+
+
+def corrected(
+    env: gym.Env[Any, Any], model: WorldModel, *, preset: PresetName = "recommended", late: bool = False, **world_model: Any
+) -> gym.Env[Any, Any]:
+    """``env`` in a world model with a preset's corrections, in their order.
+
+    Args:
+        env: any Gymnasium environment.
+        model: the world model.
+        preset: "recommended": episode anchors, smooth calibration, residual correction at kappa 0.5. "adaptive": the same with
+            kappa adapted online. "paper": group anchors, binned isotonic calibration, weights (for a trainer that uses them).
+        late: passed to ResidualCorrection.
+        **world_model: passed to WorldModelWrapper, such as ``anchors=0.1``.
+    """
+    from wmrl_gym.wrappers import InverseVarianceDenoising, OnlineDebiasing, ResidualCorrection, WorldModelWrapper
+
+    choice = preset_of(preset)
+    world_model.setdefault("group_size", choice.group_size)
+    stack: gym.Env[Any, Any] = WorldModelWrapper(env, model, **world_model)
+    stack = OnlineDebiasing(stack, choice.calibrator)
+    if choice.residual is not False:
+        stack = ResidualCorrection(stack, AdaptiveKappa() if choice.residual is None else choice.residual, late=late)
+    return InverseVarianceDenoising(stack) if choice.weight else stack
