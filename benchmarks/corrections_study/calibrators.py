@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import nnls  # type: ignore[import-untyped]
+from scipy.optimize import nnls
 
 from benchmarks.corrections_study.world import CONTEXTS, Array
 from wmrl_gym.corrections.calibration import pool_adjacent_violators

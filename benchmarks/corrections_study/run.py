@@ -20,8 +20,8 @@ from benchmarks.corrections_study.world import CONTEXTS, GROUP, HARD, KINDS, MIL
 
 STEPS, EARLY = 120, 39
 CHUNK = 24
-FIRST_SEED = 1000
-"""Seeds of the table; those from 100 to 263 were used to tune and to choose."""
+FIRST_SEED = 2000
+"""Seeds of the table; those from 100 to 263 were used to tune and to choose, and those from 1000 to 1047 for a first look."""
 NOISES: tuple[tuple[float, bool], ...] = ((0.15, False), (0.05, False), (0.3, False), (0.15, True))
 
 

@@ -144,7 +144,7 @@ class FusedAdvantages:
         self,
         *,
         horizon: float = 30.0,
-        prior: float = 1.0 / 3.0,
+        prior: float = 1.0 / 6.0,
         prior_steps: float = 20.0,
         memory: float = 200.0,
         floor: float = 0.03,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import nnls  # type: ignore[import-untyped]
+from scipy.optimize import nnls
 
 from wmrl_gym.corrections.calibration import finite_pairs
 from wmrl_gym.corrections.pairs import Floats, Ints, as_floats, as_ints, check_range
