@@ -28,7 +28,7 @@ class Arm:
 ARMS: dict[str, Arm] = {
     arm.name: arm
     for arm in (
-        Arm("real", "real execution only", "#444444", "every step is executed"),
+        Arm("real", "real execution", "#444444", "every step is executed"),
         Arm("model", "world model alone", "#d62728", "fitted on random executions in the first fifth, then imagined only"),
         Arm("mixture", "plain mixture", "#9467bd", "imagined and real episodes side by side, uncorrected"),
         Arm("paper", "WMRL, paper", "#1f77b4", "online debiasing and inverse-variance weights on group anchors"),

@@ -68,10 +68,14 @@ def table(rows: list[Row]) -> Any:
     from rich.box import SIMPLE
     from rich.table import Table
 
-    caption = "reached: seconds of training until the reward that real execution only has at its end"
-    shown = Table(title="Equal wall-clock, evaluated by real execution", title_justify="left", caption=caption, box=SIMPLE)
+    caption = (
+        "reward: mean on the ladder; beats: share of the leaderboard (both ± standard error)\n"
+        "reached: seconds of training until the reward that real execution has at its end"
+    )
+    title = "Equal wall-clock, evaluated by real execution"
+    shown = Table(title=title, title_justify="left", caption=caption, caption_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
     shown.add_column("arm", no_wrap=True)
-    for heading in ("reward", "percentile", "executed", "steps", "seconds", "reached"):
+    for heading in ("reward", "beats", "executed", "steps", "seconds", "reached"):
         shown.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         reached = "never" if row.reached_s is None else f"{row.reached_s:.1f} s"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -141,7 +142,10 @@ def train(
     try:
         venv = sb3.to_vec_env(envs)
         venv.seed(seed)
-        model = PPO("MlpPolicy", venv, seed=seed, device="cpu", **config.ppo, **sb3.weighted(venv, seed=seed))
+        with warnings.catch_warnings():
+            # Rollouts of the arm that only executes are smaller than a minibatch; the settings stay the same all the same.
+            warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
+            model = PPO("MlpPolicy", venv, seed=seed, device="cpu", **config.ppo, **sb3.weighted(venv, seed=seed))
         engine = getattr(envs.unwrapped, "engine", None)
         background = engine is not None and engine.options.anchor_mode == "background"
         run.anchors = anchor_choices(engine)
