@@ -19,7 +19,7 @@ SOURCES := $(wildcard conftest.py wmrl_gym tests benchmarks examples)
 TYPED := $(wildcard wmrl_gym benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench clean
+.PHONY: help install demo test lint format bench docs clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -44,6 +44,9 @@ format: $(VENV)/dev ## Rewrite the sources in the project's style
 
 bench: $(VENV)/dev ## Run a benchmark (BENCH=speedup BENCH_ARGS=...)
 	$(BIN)/python -m benchmarks.$(BENCH) $(BENCH_ARGS)
+
+docs: $(VENV)/dev ## Build the documentation into build/site
+	$(BIN)/mkdocs build --quiet
 
 clean: ## Remove .venv, caches and build outputs; runs/ stays
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

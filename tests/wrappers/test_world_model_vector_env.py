@@ -382,7 +382,7 @@ def test_slots_may_be_reset_a_few_at_a_time_from_the_first(bandit: Bandit) -> No
         mask = np.zeros(4, bool)
         mask[slots] = True
         envs.reset(options={"reset_mask": mask})
-    observation, reward, *_ = envs.step(np.ones((4, 2), int))
+    observation, *_ = envs.step(np.ones((4, 2), int))
     assert envs.observation_space.contains(observation)
     envs.close()
 
