@@ -17,8 +17,8 @@ from wmrl_gym.corrections import AnchorDecision
 from wmrl_gym.corrections.stream import AnchorStream, Pairs
 from wmrl_gym.data import TransitionBuffer
 from wmrl_gym.world_models import Prediction, WorldModel
+from wmrl_gym.world_models.check import check_prediction
 from wmrl_gym.wrappers.background import NO_PAIR, BackgroundAnchors, Recording
-from wmrl_gym.wrappers.checks import check_prediction
 from wmrl_gym.wrappers.execution import RealExecution, RealStep, unstack
 from wmrl_gym.wrappers.options import Cost, EngineOptions
 from wmrl_gym.wrappers.starts import StartStates
