@@ -327,7 +327,7 @@ def test_training_that_never_waits_learns_from_every_anchor_in_the_end() -> None
     issued = envs.unwrapped.engine.stream.added + envs.unwrapped.engine.in_flight
     assert late.missing == 0
     assert 0 < late.arrived <= issued
-    assert late.arrived + len(late._parked) + envs.unwrapped.engine.in_flight >= issued
+    assert late.arrived + sum(len(parked.given) for parked in late._parked) + envs.unwrapped.engine.in_flight >= issued
     venv.close()
 
 
@@ -349,5 +349,29 @@ def test_a_parked_anchor_that_is_lost_is_counted_and_forgotten() -> None:
         ppo(venv).learn(16 * 6 * 5, callback=late)
     assert late.missing > 0
     assert late.arrived > 0
-    assert len(late.residual._waiting) <= len(late._parked) + envs.unwrapped.engine.in_flight  # type: ignore[union-attr]
+    parked = sum(len(each.given) for each in late._parked)
+    assert len(late.residual._waiting) <= parked + envs.unwrapped.engine.in_flight  # type: ignore[union-attr]
     venv.close()
+
+
+def test_an_episode_that_pays_several_times_is_parked_and_joined_as_one() -> None:
+    buffer, model, callback = _collected(reward="improvement")
+    before = buffer.advantages.copy()
+    anchored = {int(buffer.pairs[step, slot]): (step, slot) for step, slot in np.argwhere(buffer.pairs >= 0)}
+    truths, _ = callback.engine.collect_late()
+    callback.engine._late = (dict(truths), set())
+    f_and_p = dict(callback.residual._waiting)
+    callback.on_rollout_end()
+    assert callback.arrived == len(anchored)
+    late = np.concatenate([rows["advantages"] for rows in buffer.late])
+    parked = sorted({place for step, slot in anchored.values() for place in _episode(buffer, step, slot)})
+    assert len(late) == len(parked)  # each step once, however many of its episode's rewards were due
+    shifts = dict.fromkeys(parked, 0.0)
+    for number, (step, slot) in anchored.items():
+        f, p = f_and_p[number]
+        shift = f + min(0.5 / p, 10.0) * (truths[number] - f) - buffer.given[step, slot]
+        for at, _ in _episode(buffer, step, slot):
+            shifts[at, slot] += 0.72 ** (step - at) * shift
+    expected = [before[place] + shift for place, shift in shifts.items()]
+    np.testing.assert_allclose(np.sort(late), np.sort(expected), rtol=1e-4, atol=1e-6)
+    model.env.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,11 +56,12 @@ class TransitionBuffer:
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, got {capacity}")
         self.capacity = capacity
-        self._parts: list[Transitions] = []
+        self._parts: deque[Transitions] = deque()
+        self._kept = 0
         self._added = 0
 
     def __len__(self) -> int:
-        return sum(len(part) for part in self._parts)
+        return self._kept
 
     @property
     def added(self) -> int:
@@ -71,13 +73,15 @@ class TransitionBuffer:
         if len(transitions) == 0:
             return
         self._parts.append(transitions)
+        self._kept += len(transitions)
         self._added += len(transitions)
-        surplus = len(self) - self.capacity
-        while surplus > 0:
-            first = self._parts.pop(0)
+        while self._kept > self.capacity:
+            surplus, first = self._kept - self.capacity, self._parts.popleft()
+            self._kept -= len(first)
             if len(first) > surplus:
-                self._parts.insert(0, batch.take(first, np.arange(surplus, len(first))))
-            surplus -= len(first)
+                rest = batch.take(first, np.arange(surplus, len(first)))
+                self._parts.appendleft(rest)
+                self._kept += len(rest)
 
     def since(self, cursor: int) -> Transitions | None:
         """The transitions that were added after ``added`` stood at ``cursor``; None where there are none.
@@ -87,11 +91,18 @@ class TransitionBuffer:
         """
         if cursor > self._added:
             raise ValueError(f"the cursor {cursor} is beyond the {self._added} transitions added so far")
-        wanted = min(self._added - cursor, len(self))
+        wanted = min(self._added - cursor, self._kept)
         if wanted == 0:
             return None
-        everything = batch.concatenate(self._parts)
-        return batch.take(everything, np.arange(len(everything) - wanted, len(everything)))
+        tail: list[Transitions] = []
+        found = 0
+        for part in reversed(self._parts):
+            tail.append(part)
+            found += len(part)
+            if found >= wanted:
+                break
+        newest = batch.concatenate(tail[::-1])
+        return newest if found == wanted else batch.take(newest, np.arange(found - wanted, found))
 
     def everything(self) -> Transitions | None:
         """All that is kept, oldest first; None where nothing is."""
@@ -99,5 +110,6 @@ class TransitionBuffer:
 
     def restore(self, transitions: Transitions | None, added: int) -> None:
         """Hold just ``transitions``, as if ``added`` had ever been added."""
-        self._parts = [] if transitions is None else [transitions]
+        self._parts = deque() if transitions is None else deque([transitions])
+        self._kept = 0 if transitions is None else len(transitions)
         self._added = added

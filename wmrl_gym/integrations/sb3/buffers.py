@@ -23,19 +23,19 @@ _ROWS = ("observations", "actions", "values", "log_probs", "advantages", "return
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """The steps of one anchor's episode that wait for its truth.
+    """The steps of one anchor's episode that wait for its truths.
 
     Args:
-        rows: the steps, from the first of the episode in its rollout to the one that pays.
-        given: the reward that the last step was given.
-        weight: of the episode.
-        discount: float64, shape (n,): how much a change of that reward changes each step's advantage.
+        rows: the n steps, from the first of the episode in its rollout to the last that pays.
+        given: for each pair's number the reward that its step was given.
+        discount: for each pair's number how much a change of that reward changes each step's advantage: float64, shape (n,).
+        weight: float64, shape (n,). What the advantages were multiplied by.
     """
 
     rows: Rows
-    given: float
-    weight: float
-    discount: NDArray[np.float64]
+    given: dict[int, float]
+    discount: dict[int, NDArray[np.float64]]
+    weight: NDArray[np.float64]
 
 
 class WeightedBuffer:
@@ -79,30 +79,37 @@ class WeightedBuffer:
         """Returns and advantages anew, after rewards or validity were changed."""
         self.compute_returns_and_advantage(*self._last)
 
-    def park(self, step: int, slot: int) -> Parked:
-        """Take the episode that is paid at ``step`` in ``slot`` out of this rollout, until the truth of its reward is known."""
-        first = self._first_step(step, slot)
-        at = np.arange(first, step + 1)
+    def park(self, slot: int, pays: Mapping[int, int]) -> Parked:
+        """Take an episode out of this rollout, until the truths of its rewards are known.
+
+        Args:
+            slot: where it ran.
+            pays: for each pair's number the step, of this rollout, that it pays.
+        """
+        last = max(pays.values())
+        at = np.arange(self.first_step(last, slot), last + 1)
         self.valid[at, slot] = False
         self.usable[at, slot] = False
         rows = {name: _pick(getattr(self, name), at, slot) for name in _ROWS}
         keep = self.gamma * self.gae_lambda  # type: ignore[attr-defined]
-        discount = keep ** (step - at).astype(np.float64)
-        return Parked(rows, float(self.given[step, slot]), float(self.weights[step, slot]), discount)
+        discount = {number: np.where(at <= step, keep ** np.maximum(step - at, 0.0), 0.0) for number, step in pays.items()}
+        given = {number: float(self.given[step, slot]) for number, step in pays.items()}
+        return Parked(rows, given, discount, self.weights[at, slot].copy())
 
-    def join(self, parked: Parked, reward: float) -> None:
-        """Learn from a parked episode together with this rollout; its last reward was ``reward`` after all.
+    def join(self, parked: Parked, rewards: Mapping[int, float]) -> None:
+        """Learn from a parked episode together with this rollout, now that the ``rewards`` of its pairs are known.
 
         Advantages are linear in rewards, so that the old ones only have to be shifted. That the policy has moved on since is what
         the ratio to the stored log-probabilities is for.
         """
-        shift = parked.discount * (reward - parked.given)
+        shift = np.sum([parked.discount[number] * (rewards[number] - given) for number, given in parked.given.items()], axis=0)
         rows = dict(parked.rows)
         rows["advantages"] = (rows["advantages"] + parked.weight * shift).astype(np.float32)
         rows["returns"] = (rows["returns"] + shift).astype(np.float32)
         self.late.append(rows)
 
-    def _first_step(self, step: int, slot: int) -> int:
+    def first_step(self, step: int, slot: int) -> int:
+        """The first step, in this rollout, of the episode that is under way at ``step``."""
         starts = self.episode_starts[: step + 1, slot]  # type: ignore[attr-defined]
         return int(np.flatnonzero(starts)[-1]) if starts.any() else 0
 

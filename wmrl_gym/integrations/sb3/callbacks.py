@@ -56,7 +56,8 @@ class LateAnchors(BaseCallback):
         self.timeout_s = timeout_s
         self.engine, self.residual = _late_parts(venv.envs)
         self.arrived, self.missing = 0, 0
-        self._parked: dict[int, Parked] = {}
+        self._parked: list[Parked] = []
+        self._truths: dict[int, float] = {}
 
     def _init_callback(self) -> None:
         buffer = getattr(self.model, "rollout_buffer", None)
@@ -97,16 +98,26 @@ class LateAnchors(BaseCallback):
             buffer.recompute()
 
     def _park(self, buffer: Any, where: dict[int, tuple[int, int]]) -> None:
+        episodes: dict[tuple[int, int], dict[int, int]] = {}
+        for number, (step, slot) in where.items():
+            episodes.setdefault((slot, buffer.first_step(step, slot)), {})[number] = step
+        self._parked += [buffer.park(slot, pays) for (slot, _), pays in episodes.items()]
         self.engine.poll()
         truths, lost = self.engine.collect_late()
-        for number, (step, slot) in where.items():
-            self._parked[number] = buffer.park(step, slot)
-        for number in [number for number in self._parked if number in truths]:
-            buffer.join(self._parked.pop(number), self._corrected(number, truths[number], 1.0))
-            self.arrived += 1
-        for number in [number for number in self._parked if number in lost]:
-            del self._parked[number]
-            self._lost(number)
+        self._truths |= truths
+        waiting = []
+        for parked in self._parked:
+            numbers = parked.given.keys()
+            if numbers & lost:
+                for number in numbers:
+                    self._truths.pop(number, None)
+                    self._lost(number)
+            elif numbers <= self._truths.keys():
+                buffer.join(parked, {number: self._corrected(number, self._truths.pop(number), 1.0) for number in numbers})
+                self.arrived += len(numbers)
+            else:
+                waiting.append(parked)
+        self._parked = waiting
 
     def _lost(self, number: int) -> None:
         self.missing += 1
