@@ -47,16 +47,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one noise, the methods of the bar")
     parser.add_argument("--tune", action="store_true", help="tune learning rates instead")
-    parser.add_argument("--seeds", type=int, default=48, help="bandits a scenario (default 48)")
+    parser.add_argument("--seeds", type=int, help="bandits a scenario (default 48, quick 24)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for JSON and PNG")
     options = parser.parse_args(arguments)
-    if options.seeds < 2:
-        parser.error(f"--seeds must be at least 2, got {options.seeds}")
+    seeds = (24 if options.quick else 48) if options.seeds is None else options.seeds
+    if seeds < 2:
+        parser.error(f"--seeds must be at least 2, got {seeds}")
     console = Console()
     # Tables are wide: into a file or a pipe they are written whole.
     console.width = max(console.width, 150)
     if options.tune:
-        tune(console, seeds=min(options.seeds, 16))
+        tune(console, seeds=min(seeds, 16))
         return 0
     entries = [entry for entry in METHODS if not options.quick or entry.name in QUICK]
     path = options.results / ("corrections-quick.json" if options.quick else "corrections.json")
@@ -66,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         results = run(
             path,
             entries,
-            seeds=options.seeds,
+            seeds=seeds,
             quick=options.quick,
             tick=lambda text: progress.update(task, advance=1, description=f"{text:16}"),
         )

@@ -67,7 +67,7 @@ def save(path: Path, results: dict[str, Any]) -> None:
     """Write in one move, so that an interrupted run leaves the last whole state."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".part")
-    draft.write_text(json.dumps(results, indent=1) + "\n")
+    draft.write_text(json.dumps(results) + "\n")
     os.replace(draft, path)
 
 
@@ -126,7 +126,7 @@ def judge(results: dict[str, Any], ours: str = "adaptive") -> dict[str, Any]:
     floor, fused = results["error_floor"], results["fused_variance"]
     slopes = {name: floor[name]["slope"] for name in ("smooth", "binned")}
     theorems = {
-        "floor falls as 1 / n (slope of the last four doublings between -1.5 and -0.5)": all(
+        "floor falls as 1 / n (slope of the last three doublings between -1.5 and -0.5)": all(
             -1.5 < slope < -0.5 for slope in slopes.values()
         ),
         "fused variance is V_E V_WM / (V_E + V_WM), within 3%": abs(fused["ratio"] - 1.0) < 0.03,

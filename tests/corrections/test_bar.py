@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def test_a_theorem_or_a_cost_that_does_not_hold_fails_the_bar(results: dict[str,
 
 def test_tables_and_picture_are_made_of_any_results(results: dict[str, Any], tmp_path: Path) -> None:
     results["verdict"] = judge(results)
-    console = Console(width=200, record=True, file=(tmp_path / "out").open("w"))
+    console = Console(width=200, record=True, file=io.StringIO())
     show(results, console)
     text = console.export_text()
     assert "adaptive against the paper's method" in text
