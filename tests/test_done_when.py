@@ -77,7 +77,8 @@ def test_make_vec_imagines_where_it_is_given_a_world_model() -> None:
     for _ in range(3):
         observation, reward, *_ = envs.step(np.stack([envs.single_action_space.sample()] * 32))
     assert observation.shape == envs.observation_space.shape
-    assert (reward > 0).all()
+    assert np.isfinite(reward).all()
+    assert (reward != 0).all()
     envs.close()
 
 

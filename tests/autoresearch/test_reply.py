@@ -78,13 +78,16 @@ def test_what_compiles_is_not_a_syntax_error_even_where_warnings_are_errors(code
         assert syntax_error(code) is None
 
 
+ROOT = Path(__file__).parents[2]
+
+
 def test_code_that_no_compiler_can_take_is_a_syntax_error_and_not_a_crash(tmp_path: Path) -> None:
     assert syntax_error("x = 1\0") is not None
     deep = tmp_path / "deep.py"
     deep.write_text(
         "from wmrl_gym.envs.autoresearch.reply import syntax_error\nprint(syntax_error('(' * 5000 + ')' * 5000) is not None)\n"
     )
-    done = subprocess.run([sys.executable, str(deep)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, str(deep)], capture_output=True, text=True, check=True, env={"PYTHONPATH": str(ROOT)})
     assert done.stdout == "True\n"
 
 

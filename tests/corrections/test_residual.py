@@ -16,7 +16,8 @@ def test_at_kappa_one_the_mean_is_the_truth_for_any_f(seed: int, fraction: float
     rng = np.random.default_rng(seed)
     n = 40_000
     truth = rng.random(n)
-    f = rng.uniform(-1, 2) + rng.normal(0, 0.3, n) * truth
+    bias = rng.choice([-1.0, 1.0]) * rng.uniform(0.3, 1.5)
+    f = 0.5 + bias + rng.normal(0, 0.3, n) * truth
     anchor = rng.random(n) < fraction
     real = np.where(anchor, truth, np.nan)
     corrected = residual_reward(f, real, anchor=anchor, propensity=fraction, kappa=1.0)

@@ -70,9 +70,9 @@ class DataFolder:
 
 
 def _entries(root: Path, folder: Path) -> Iterator[tuple[str, str, int, int, int]]:
-    empty = True
-    for entry in os.scandir(folder):
-        empty = False
+    with os.scandir(folder) as scan:
+        entries = list(scan)
+    for entry in entries:
         if entry.is_symlink():
             real = os.path.realpath(entry.path)
             if not Path(real).is_relative_to(root):
@@ -82,5 +82,5 @@ def _entries(root: Path, folder: Path) -> Iterator[tuple[str, str, int, int, int
         elif entry.is_file():
             status = entry.stat()
             yield os.path.relpath(entry.path, root), entry.path, status.st_size, status.st_mtime_ns, status.st_ino
-    if empty and folder != root:
+    if not entries and folder != root:
         yield f"{os.path.relpath(folder, root)}/", "", 0, 0, 0
