@@ -78,12 +78,12 @@ class StudyConfig:
     tasks: tuple[str, ...] | None = None
     seconds: float = 35.0
     seed: int = 0
-    num_envs: int = 256
+    num_envs: int = 128
     real_envs: int = 16
     workers: int = 2
-    anchors: float = 0.001
+    anchors: float = 0.005
     max_in_flight: int = 8
-    warmup: int = 96
+    warmup: int = 48
     snapshots: int = 4
     curve_episodes: int = 1
     final_episodes: int = 3
