@@ -8,8 +8,9 @@ divide by the recorded probability, which keeps them unbiased however it was cho
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +27,9 @@ class EpisodeStart:
     """
 
     uncertainty: float = float("nan")
+
+
+ScheduleT = TypeVar("ScheduleT", bound="RecordedSchedule")
 
 
 class RecordedSchedule(ABC):
@@ -66,6 +70,15 @@ class RecordedSchedule(ABC):
             if len(self._made) > self.keep:
                 del self._made[next(iter(self._made))]
         return self._made[group]
+
+    def reseeded(self: ScheduleT, seed: int) -> ScheduleT:
+        """The same schedule with nothing decided yet and other draws, for a run that begins anew from ``seed``."""
+        fresh = deepcopy(self)
+        fresh.seed = (
+            self.seed if seed == 0 else int(np.random.SeedSequence([self.seed, seed]).generate_state(1, np.uint64)[0] >> 1)
+        )
+        fresh._made = {}
+        return fresh
 
     @abstractmethod
     def _own_state(self) -> dict[str, Any]:

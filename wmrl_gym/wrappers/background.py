@@ -72,6 +72,31 @@ class Recording:
             np.full(n, self.propensity),
         )
 
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of its pairs."""
+        return [number for number in self.pair if number != NO_PAIR]
+
+    def truths(self, steps: list[RealStep]) -> dict[int, float]:
+        """What each step that was given a reward should have been given, where real steps with the same actions tell.
+
+        A real episode that ended before the imagined one pays nothing afterwards, and what it paid at steps at which the imagined
+        one did not goes to the next that did. Not known is what infrastructure lost, and what a real episode that was still going
+        on had not paid.
+        """
+        if not all(real.step.reward_valid[0] for real in steps):
+            return {}
+        over = bool(steps) and bool(steps[-1].step.terminated[0])
+        told: dict[int, float] = {}
+        owed = 0.0
+        for depth, number in enumerate(self.pair):
+            due = depth < len(steps) and bool(steps[depth].step.reward_due[0])
+            owed += float(steps[depth].step.reward[0]) if due else 0.0
+            if number != NO_PAIR and (due or (over and depth >= len(steps) - 1)):
+                told[number] = owed
+                owed = 0.0
+        return told
+
 
 class BackgroundAnchors:
     """Recordings of episodes under way, and the finished ones that wait for execution or run.
@@ -101,9 +126,10 @@ class BackgroundAnchors:
         """Begin to record the episode in ``slot``."""
         self.recordings[slot] = recording
 
-    def drop(self, slot: int) -> None:
-        """Forget the episode that was being recorded in ``slot``, if any."""
-        self.recordings.pop(slot, None)
+    def drop(self, slot: int) -> list[int]:
+        """Forget the episode that was being recorded in ``slot``, if any; returns the numbers of its pairs, now lost."""
+        recording = self.recordings.pop(slot, None)
+        return [] if recording is None else recording.numbers
 
     def submit(self, slot: int) -> None:
         """The episode in ``slot`` has ended: execute it, as soon as fewer than ``max_in_flight`` are."""

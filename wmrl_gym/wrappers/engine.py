@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from copy import deepcopy
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,10 +17,11 @@ from wmrl_gym import batch
 from wmrl_gym.corrections import AnchorDecision
 from wmrl_gym.corrections.stream import AnchorStream, Pairs
 from wmrl_gym.data import TransitionBuffer
+from wmrl_gym.slots import sample_at, take_samples
 from wmrl_gym.world_models import Prediction, WorldModel
 from wmrl_gym.world_models.check import check_prediction
 from wmrl_gym.wrappers.background import NO_PAIR, BackgroundAnchors, Recording
-from wmrl_gym.wrappers.execution import RealExecution, RealStep, unstack
+from wmrl_gym.wrappers.execution import RealExecution, RealStep
 from wmrl_gym.wrappers.options import Cost, EngineOptions
 from wmrl_gym.wrappers.starts import StartStates
 
@@ -77,7 +79,7 @@ class Engine:
         self._late: tuple[dict[int, float], set[int]] | None = None
         n = options.num_slots
         self._episode, self._group, self._steps, self._context = (np.zeros(n, np.int64) for _ in range(4))
-        self._anchor, self._opened = np.zeros(n, bool), np.zeros(n, bool)
+        self._anchor, self._opened, self._imagined_over = (np.zeros(n, bool) for _ in range(3))
         self._propensity, self._limit = np.ones(n), np.full(n, np.inf)
         self._starts: StartStates | None = None
         if options.pairs == "teacher_forced" and real.interface.factored is not None:
@@ -133,7 +135,7 @@ class Engine:
             self._state = batch.take(state, np.zeros(self.options.num_slots, np.int64))
         whole = len(slots) == self.options.num_slots
         self._state = state if whole else batch.put(self._state, slots, state)
-        return observation, info | self._bookkeeping(slots, np.full(len(slots), np.nan))
+        return observation, info | self._bookkeeping(slots)
 
     def step(self, slots: NDArray[np.int64], actions: Any) -> EngineStep:
         """One step of each of ``slots``, in the model or for real."""
@@ -174,8 +176,9 @@ class Engine:
         pending: list[Future[list[RealStep]]] = []
         while self.buffer.added - before < executions and time.monotonic() - began < seconds:
             while len(pending) < self.real.max_real:
-                seed = _mix(self.seed, 2, episode)
-                pending.append(self.real.submit(seed, None, self._random_actions(seed)))
+                # An episode without an end is cut: the first alone may be all that was asked for.
+                actions = islice(self._random_actions(_mix(self.seed, 2, episode), until=began + seconds), executions)
+                pending.append(self.real.submit(_mix(self.seed, 2, episode), None, actions))
                 episode += 1
             self._take_in(pending.pop(0).result())
         for future in pending:
@@ -189,12 +192,12 @@ class Engine:
         for recording, steps in self._behind.finished():
             self.unknown += steps is None
             self._take_in(steps or [])
-            pairs = recording.pairs(steps or [])
-            self.stream.add(pairs)
+            self._send(recording.pairs(steps or []))
+            self._spend(len(steps or []))
             if self._late is not None:
-                truths, lost = self._late
-                truths.update(zip(pairs.pair.tolist(), pairs.real.tolist(), strict=True))
-                lost.update(number for number in recording.pair if number != NO_PAIR and number not in truths)
+                truths = recording.truths(steps or [])
+                self._late[0].update(truths)
+                self._late[1].update(number for number in recording.numbers if number not in truths)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for all background anchors, at most ``timeout_s`` seconds; returns whether none is left."""
@@ -241,6 +244,7 @@ class Engine:
             "buffer": (self.buffer.everything(), self.buffer.added),
             "last_start": None if self._starts is None else self._starts.last,
             "real": self.real.state_dict(),
+            "schedule": self.schedule.state_dict() if hasattr(self.schedule, "state_dict") else None,
             "recordings": deepcopy(self._behind.recordings),
             "unfinished": deepcopy(self._behind.unfinished),
         }
@@ -261,6 +265,8 @@ class Engine:
         if self._starts is not None:
             self._starts.restore(self.buffer.everything(), state["last_start"])
         self.real.load_state_dict(state["real"])
+        if state["schedule"] is not None:
+            self.schedule.load_state_dict(state["schedule"])  # type: ignore[attr-defined]
         self._behind.recordings = deepcopy(state["recordings"])
         for recording in state["unfinished"]:
             self._behind.resubmit(deepcopy(recording))
@@ -278,12 +284,15 @@ class Engine:
         decisions = [self.schedule.decide(episode) for episode in episodes.tolist()] if fitted else []
         groups = episodes // self.group_size
         self._episode[slots], self._group[slots], self._steps[slots] = episodes, groups, 0
+        self._imagined_over[slots] = False
         # A model that knows nothing is no use: its episodes are real, whatever the schedule says.
         self._anchor[slots] = [decision.anchor for decision in decisions] if fitted else True
         self._propensity[slots] = [decision.propensity for decision in decisions] if fitted else 1.0
         self._opened[slots] = self._anchor[slots] & (self.options.anchor_mode == "blocking" or not fitted)
         for slot in [slot for slot in self._behind.recordings if slot in slots]:
-            self._behind.drop(slot)
+            lost = self._behind.drop(slot)
+            if self._late is not None:
+                self._late[1].update(lost)
         # The first group starts as the environment itself would from this seed.
         drawn = [self.seed if group == 0 else _mix(self.seed, 1, group) for group in groups.tolist()]
         return np.array([own if seed is None else seed for own, seed in zip(drawn, seeds, strict=True)], np.int64)
@@ -317,7 +326,7 @@ class Engine:
         late = self._steps[slots] >= self._limit[slots]
         truncated = prediction.truncated | (late & ~prediction.terminated)
         reward = np.where(prediction.reward_due & prediction.reward_valid, prediction.reward, 0.0)
-        info = dict(prediction.info) | self._bookkeeping(slots, prediction.reward)
+        info = {key: value.copy() for key, value in prediction.info.items()} | self._bookkeeping(slots)
         due = prediction.reward_due & prediction.reward_valid
         info["wm_reward"] = np.where(due, prediction.reward, np.nan)
         info["wm_reward_std"] = np.where(due, prediction.reward_std, np.nan)
@@ -325,7 +334,7 @@ class Engine:
         info["reward_valid"] = prediction.reward_valid.copy()
         return EngineStep(prediction.observation, reward, prediction.terminated.copy(), truncated, info)
 
-    def _bookkeeping(self, slots: NDArray[np.int64], like: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+    def _bookkeeping(self, slots: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The info keys that are always there."""
         n = len(slots)
         nan = np.full(n, np.nan)
@@ -350,23 +359,34 @@ class Engine:
     ) -> EngineStep:
         """Run the blocking anchors at ``rows`` for real; what they return replaces what was imagined."""
         started = time.perf_counter()
-        real = self.real.step(slots[rows], batch.take(actions, rows))
+        real = self.real.step(slots[rows], take_samples(self.real.interface.action_space, actions, rows))
         self.cost.wait_s += time.perf_counter() - started
         self._charge(real)
         step = real.step
         observation = batch.put(result.observation, rows, step.observation)
         result.reward[rows] = np.where(step.reward_valid & step.reward_due, step.reward, 0.0)
         result.terminated[rows], result.truncated[rows] = step.terminated, step.truncated
+        if self.real.interface.factored is not None and self.options.max_episode_steps is not None:
+            # Elsewhere the environment's own TimeLimit wrapper does this.
+            late = self._steps[slots[rows]] >= self.options.max_episode_steps
+            result.truncated[rows] |= late & ~step.terminated
         info = result.info
         for key in info.keys() & step.info.keys():
             info[key][rows] = step.info[key]
         counted = step.reward_valid & step.reward_due
         info["reward_due"][rows], info["reward_valid"][rows] = step.reward_due, step.reward_valid
         info["real_reward"][rows] = np.where(counted, step.reward, np.nan)
-        both = counted & prediction.reward_due[rows] & prediction.reward_valid[rows]
+        # A model that knows nothing, or that believes the episode to be over, has predicted nothing.
+        both = counted & prediction.reward_due[rows] & prediction.reward_valid[rows] & self.model.fitted
+        if self.options.pairs == "open_loop":
+            both &= ~self._imagined_over[slots[rows]]
+            self._imagined_over[slots[rows]] |= prediction.terminated[rows]
         self._pair_up(slots[rows[both]], rows[both], prediction, step.reward[both], info)
         self.unknown += int((~step.reward_valid).sum())
-        self._opened[slots[rows]] &= ~(step.terminated | step.truncated)
+        ended = result.terminated[rows] | result.truncated[rows]
+        self._opened[slots[rows[ended]]] = False
+        for steps in self._steps[slots[rows[ended]]].tolist():
+            self._spend(steps)
         if self.options.pairs == "teacher_forced":
             self._force(slots[rows], step.observation, {**step.info, "context": self._context[slots[rows]]})
         return EngineStep(observation, result.reward, result.terminated, result.truncated, info)
@@ -390,7 +410,7 @@ class Engine:
         number = np.arange(self._pair_count, self._pair_count + len(rows), dtype=np.int64)
         self._pair_count += len(rows)
         info["pair"][rows] = number
-        self.stream.add(
+        self._send(
             Pairs(
                 number,
                 prediction.reward[rows].astype(np.float64),
@@ -404,6 +424,18 @@ class Engine:
             )
         )
 
+    def _send(self, pairs: Pairs) -> None:
+        """Pairs go to the stream, and to a schedule that watches the disagreement."""
+        self.stream.add(pairs)
+        if hasattr(self.schedule, "observe"):
+            for disagreement in (pairs.real - pairs.predicted) ** 2:
+                self.schedule.observe(float(disagreement))
+
+    def _spend(self, steps: int) -> None:
+        """An anchor episode was executed; a schedule with a budget pays for its steps."""
+        if hasattr(self.schedule, "spend"):
+            self.schedule.spend(float(steps))
+
     def _record(self, slots: NDArray[np.int64], actions: Any, prediction: Prediction, result: EngineStep) -> None:
         """Note the actions of the background anchors, and submit those whose imagined episode has ended."""
         over = result.terminated | result.truncated
@@ -414,7 +446,7 @@ class Engine:
                 number = self._pair_count
                 self._pair_count += 1
             result.info["pair"][row] = number
-            action = unstack(self.real.interface.action_space, batch.take(actions, [row]), 1)[0]
+            action = sample_at(self.real.interface.action_space, actions, row)
             recording.note(action, number, float(prediction.reward[row]), float(prediction.reward_std[row]))
             if over[row]:
                 started = time.perf_counter()
@@ -434,15 +466,15 @@ class Engine:
         self.cost.real_cpu_s += real.cpu_s
         self.cost.real_wall_s += real.wall_s
 
-    def _random_actions(self, seed: int) -> Iterator[Any]:
+    def _random_actions(self, seed: int, *, until: float) -> Iterator[Any]:
         space = deepcopy(self.real.interface.action_space)
         space.seed(seed % 2**31)
-        while True:
+        while time.monotonic() < until:
             yield space.sample()
 
 
 _COUNTERS = ("_next_episode", "_pair_count", "_learnt", "unknown")
-_SLOT_ARRAYS = ("_episode", "_group", "_steps", "_context", "_anchor", "_opened", "_propensity", "_limit")
+_SLOT_ARRAYS = ("_episode", "_group", "_steps", "_context", "_anchor", "_opened", "_imagined_over", "_propensity", "_limit")
 
 
 def _mix(seed: int, stream: int, number: int) -> int:

@@ -71,11 +71,13 @@ class GymnasiumVecEnv(VecEnv):
     def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
         observation, reward, terminated, truncated, infos = self.envs.step(self._actions)
         over = terminated | truncated
+        pair = _of_step(infos, "pair", over, default=-1).astype(np.int64)
+        known = np.isfinite(_of_step(infos, "real_reward", over, default=np.nan).astype(np.float64))
         self.last = LastStep(
             reward.astype(np.float64),
             _of_step(infos, "weight", over, default=1.0).astype(np.float64),
             _of_step(infos, "reward_valid", over, default=True).astype(bool),
-            _of_step(infos, "pair", over, default=-1).astype(np.int64),
+            np.where(known, -1, pair),
         )
         self._return += reward
         self._length += 1
