@@ -44,7 +44,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 
     from wmrl_gym.sandbox import SandboxUnavailable
     from wmrl_gym.study.config import StudyConfig
-    from wmrl_gym.study.run import Study, StudyMismatch, show
+    from wmrl_gym.study.run import MARKER, Study, StudyMismatch, show
 
     console = Console()
     given = {name: getattr(arguments, name) for name in ("seconds", "seed", "workers") if getattr(arguments, name) is not None}
@@ -54,7 +54,7 @@ def _demo(arguments: argparse.Namespace) -> int:
     try:
         config = StudyConfig(**given)
         if arguments.fresh and arguments.out.exists():
-            if not (arguments.out / "config.json").is_file():
+            if not (arguments.out / MARKER).is_file():
                 raise ValueError(f"{arguments.out} does not look like results of this command: remove it by hand")
             shutil.rmtree(arguments.out)
         study = Study(config, arguments.out, console=console)

@@ -21,6 +21,7 @@ _IMAGINED = (
     "update_every",
     "max_model_steps",
     "start_states",
+    "start_states",
     "max_in_flight",
     "seed",
 )
@@ -76,6 +77,8 @@ def _make(factored: type[Factored[Any, Any]], num_envs: int, options: dict[str, 
     max_real = options.pop("max_real", 1)
     mode = options.pop("autoreset_mode", AutoresetMode.NEXT_STEP)
     imagined = {key: options.pop(key) for key in _IMAGINED if key in options}
+    if late and preset is None:
+        raise ValueError("late=True is a promise to the corrections, which needs preset=..., got none")
     if model is None and (imagined or preset is not None):
         unusable = sorted(imagined) + (["preset"] if preset is not None else [])
         raise ValueError(f"{', '.join(unusable)} say how to imagine, which needs world_model=..., got none")

@@ -173,9 +173,9 @@ def test_late_residuals_are_f_plus_gain_times_what_f_missed() -> None:
     from wmrl_gym.wrappers.cores import Residual
 
     core = Residual(0.5, late=True, max_gain=100.0)
-    core._waiting[7] = (0.6, 0.1)
+    core._waiting[7] = (0.6, 0.1, None)
     assert core.late_reward(7, 0.8) == pytest.approx(0.6 + 5 * 0.2)
-    core._waiting[8] = (0.6, 0.1)
+    core._waiting[8] = (0.6, 0.1, None)
     assert core.late_reward(8, 0.8, completion=0.5) == pytest.approx(0.6 + 10 * 0.2)
 
 
@@ -296,7 +296,7 @@ def test_a_parked_and_joined_episode_is_learnt_from_as_if_its_truth_had_been_the
     late = np.concatenate([rows["advantages"] for rows in buffer.late])
     expected = []
     for number, (step, slot) in anchored.items():
-        f, p = f_and_p[number]
+        f, p, _ = f_and_p[number]
         corrected_ = f + min(0.5 / p, 10.0) * (truths[number] - f)
         shift = corrected_ - buffer.given[step, slot]
         expected += [before[at, slot] + 0.72 ** (step - at) * shift for at, _ in _episode(buffer, step, slot)]
@@ -368,7 +368,7 @@ def test_an_episode_that_pays_several_times_is_parked_and_joined_as_one() -> Non
     assert len(late) == len(parked)  # each step once, however many of its episode's rewards were due
     shifts = dict.fromkeys(parked, 0.0)
     for number, (step, slot) in anchored.items():
-        f, p = f_and_p[number]
+        f, p, _ = f_and_p[number]
         shift = f + min(0.5 / p, 10.0) * (truths[number] - f) - buffer.given[step, slot]
         for at, _ in _episode(buffer, step, slot):
             shifts[at, slot] += 0.72 ** (step - at) * shift

@@ -172,7 +172,7 @@ def test_ctrl_c_leaves_no_process_and_a_run_that_goes_on(tmp_path: Path) -> None
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **marker}, text=True)
     assert process.stdout is not None
     # Progress begins when the first arm does; the bar is drawn only at the end where there is no terminal.
-    while not (out / "config.json").is_file():
+    while not (out / "wmrl-study.json").is_file():
         assert process.poll() is None
         os.sched_yield()
     children = _descendants(process.pid)

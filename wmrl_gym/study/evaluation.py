@@ -105,12 +105,15 @@ class Evaluator:
             episodes: for each task.
             seed: of the actions drawn.
             tick: told after every turn how many steps it had.
+
+        Raises:
+            RuntimeError: infrastructure lost every episode.
         """
         policy = self._policy(weights)
         names = self.designs.contexts
         task = np.repeat(np.arange(len(names)), episodes)
         generator = torch.Generator().manual_seed(seed)
-        reward = np.zeros(len(task))
+        reward, valid = np.zeros(len(task)), np.ones(len(task), bool)
         observation, state = self._begin(task)
         with ThreadPoolExecutor(self.config.workers) as pool:
             for _ in range(self.designs.rules.max_turns):
@@ -119,8 +122,13 @@ class Evaluator:
                 state, step = self.designs.advance(state, attempt, batch.concatenate(rows))
                 observation = step.observation
                 reward = np.where(step.reward_due, step.reward, reward)
+                valid &= step.reward_valid
                 tick(len(task))
-        return [Grade(names[t], float(r), max(0.0, 2.0 * float(r) - 1.0)) for t, r in zip(task, reward, strict=True)]
+        if not valid.any():
+            raise RuntimeError("not one evaluation episode could be graded: the sandbox is failing")
+        # What infrastructure lost is unknown, and no 0.
+        graded = zip(task[valid], reward[valid], strict=True)
+        return [Grade(names[t], float(r), max(0.0, 2.0 * float(r) - 1.0)) for t, r in graded]
 
     def _begin(self, task: NDArray[np.int64]) -> tuple[Any, Any]:
         start, none = self.designs.start, np.zeros(1, np.int64)

@@ -21,6 +21,9 @@ from wmrl_gym.study.plot import draw
 from wmrl_gym.study.summary import Point, Row, sentence, table, time_to_reach
 from wmrl_gym.study.training import ArmRun, Snapshot, train
 
+MARKER = "wmrl-study.json"
+"""File that holds a comparison's settings, and says that a folder is one's."""
+
 
 class StudyMismatch(ValueError):
     """The folder holds another comparison."""
@@ -46,7 +49,7 @@ class Study:
         self.console = console
         folder.mkdir(parents=True, exist_ok=True)
         wanted = json.loads(json.dumps(asdict(config)))
-        path = folder / "config.json"
+        path = folder / MARKER
         if path.is_file():
             found = json.loads(path.read_text(encoding="utf-8"))
             differing = sorted(key for key in wanted if wanted[key] != found.get(key))
@@ -184,4 +187,4 @@ def _read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-__all__ = ["Snapshot", "Study", "StudyMismatch", "machine", "show"]
+__all__ = ["MARKER", "Snapshot", "Study", "StudyMismatch", "machine", "show"]

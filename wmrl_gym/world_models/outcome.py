@@ -121,6 +121,8 @@ class OutcomeModel(WorldModel):
         self._open = np.isnan(self._fixed)
         if len(statuses) != len(self._fixed):
             raise WorldModelError(f"{len(statuses)} statuses but {len(self._fixed)} status_values")
+        if self._evidence is not None and not self.fitted:
+            self._fit()  # loaded before it knew the environment
 
     @property
     def fitted(self) -> bool:
@@ -292,7 +294,10 @@ class OutcomeModel(WorldModel):
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         vectorizer = TfidfVectorizer(token_pattern=r"[A-Za-z_]\w+", ngram_range=(1, 2), max_features=400, sublinear_tf=True)
-        return vectorizer.fit(text)
+        try:
+            return vectorizer.fit(text)
+        except ValueError:  # not one word in all that was executed
+            return None
 
     def _encode(self, features: NDArray[np.float32], text: Sequence[str]) -> NDArray[np.float32]:
         """Features, and the code's words once a vocabulary is known: float32, shape (B, F + W)."""
@@ -337,7 +342,8 @@ class OutcomeModel(WorldModel):
             arrays = load_file(str(folder / "evidence.safetensors"))
             outcome = Outcome(**{name: arrays[name] for name in _OUTCOME_ARRAYS}, feedback=_objects(document["feedback"]))
             self._evidence = Evidence(arrays["features"], _objects(document["text"]), arrays["context"], outcome)
-            self._fit()
+            if self.interface is not None:
+                self._fit()
 
 
 _SETTINGS = ("n_trees", "min_executions", "text_encoder", "capacity", "sample", "seed")

@@ -159,6 +159,11 @@ class BackgroundAnchors:
         if self._running:
             wait(list(self._running), timeout=timeout_s)
 
+    def wait_for_one(self) -> None:
+        """Wait until one episode has finished, if any runs."""
+        if self._running:
+            wait(list(self._running), return_when=FIRST_COMPLETED)
+
     def cancel(self) -> None:
         """Take back the episodes that have not begun to run, and forget the others."""
         for future in self._running:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from wmrl_gym.corrections import AdaptiveKappa, AnchorWeight, OnlineCalibration, ResidualVariance, residual_reward
+from wmrl_gym.corrections import ActionSigns, AdaptiveKappa, AnchorWeight, OnlineCalibration, ResidualVariance, residual_reward
 from wmrl_gym.corrections.stream import AnchorStream
 
 Info = dict[str, NDArray[Any]]
@@ -73,8 +73,14 @@ class Correction(ABC):
             raise OrderError(f"{cls.name} is there twice; {RIGHT_ORDER}")
 
     @abstractmethod
-    def correct(self, reward: NDArray[np.float64], info: Info) -> NDArray[np.float64]:
-        """The corrected rewards of n steps, float64, shape (n,); the arrays in ``info`` may be changed."""
+    def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
+        """The corrected rewards of n steps, float64, shape (n,); the arrays in ``info`` may be changed.
+
+        Args:
+            reward: float64, shape (n,).
+            info: arrays of n rows.
+            action: the n actions, for corrections that learn from what was done.
+        """
 
     @abstractmethod
     def stats(self) -> dict[str, float]:
@@ -114,7 +120,7 @@ class Debiasing(Correction):
         if below:
             raise OrderError(f"{cls.name} must stand below {below[0].name}, which needs its calibrated rewards; {RIGHT_ORDER}")
 
-    def correct(self, reward: NDArray[np.float64], info: Info) -> NDArray[np.float64]:
+    def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
         rows = payable(info)
         if rows.any():
             calibrated = self.calibration.predict(info["wm_reward"][rows], context=info["context"][rows])
@@ -175,7 +181,8 @@ class Residual(Correction):
         self._kappa = kappa
         self.late = late
         self.max_gain = max_gain
-        self._waiting: dict[int, tuple[float, float]] = {}
+        self._waiting: dict[int, tuple[float, float, NDArray[np.float64] | None]] = {}
+        self._signs = ActionSigns()
 
     @classmethod
     def check_order(cls, below: list[type[Correction]]) -> None:
@@ -194,7 +201,7 @@ class Residual(Correction):
         """kappa / p, the factor of a residual: float64, shape (n,). At p = 1 every truth is known, so kappa is never below p."""
         return np.minimum(np.maximum(self.kappa, propensity) / propensity, self.max_gain)
 
-    def correct(self, reward: NDArray[np.float64], info: Info) -> NDArray[np.float64]:
+    def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
         f, real = info["calibrated_reward"], info["real_reward"]
         rows = np.isfinite(f) & np.isfinite(real)
         if rows.any():
@@ -202,12 +209,25 @@ class Residual(Correction):
             reward = reward.copy()
             reward[rows] = residual_reward(f[rows], real[rows], anchor=True, propensity=p, kappa=self.gain(p) * p)
             if isinstance(self._kappa, AdaptiveKappa):
-                self._kappa.update(real[rows] - f[rows])
-        for row in np.flatnonzero((info["pair"] >= 0) & np.isfinite(f) & ~np.isfinite(real)):
-            self._waiting[int(info["pair"][row])] = (float(f[row]), float(info["propensity"][row]))
+                self._kappa.update(real[rows] - f[rows], self._features(action, info, rows))
+        late = (info["pair"] >= 0) & np.isfinite(f) & ~np.isfinite(real)
+        if late.any():
+            features = self._features(action, info, late) if isinstance(self._kappa, AdaptiveKappa) else None
+            for at, row in enumerate(np.flatnonzero(late)):
+                feature = None if features is None else features[[at]]
+                self._waiting[int(info["pair"][row])] = (float(f[row]), float(info["propensity"][row]), feature)
         while len(self._waiting) > _WAITING_PAIRS:
             self._waiting.pop(next(iter(self._waiting)))
         return reward
+
+    def _features(self, action: Any, info: Info, rows: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+        """What was done, in numbers that a bias may depend on; None for actions of several parts."""
+        if action is None or isinstance(action, dict):
+            return None
+        chosen = [each for each, wanted in zip(action, rows, strict=True) if wanted]
+        if not chosen or isinstance(chosen[0], (dict, tuple)):
+            return None
+        return self._signs(np.asarray(chosen), info["context"][rows])
 
     def late_reward(self, pair: int, real: float, *, completion: float = 1.0) -> float:
         """The corrected reward of a background anchor whose truth has arrived.
@@ -217,9 +237,9 @@ class Residual(Correction):
             real: its truth.
             completion: share of the anchors whose truth arrives; the propensity is multiplied by it.
         """
-        f, p = self._waiting.pop(pair)
+        f, p, features = self._waiting.pop(pair)
         if isinstance(self._kappa, AdaptiveKappa):
-            self._kappa.update(np.array([real - f]))
+            self._kappa.update(np.array([real - f]), features)
         return f + float(self.gain(np.array([p * completion]))[0]) * (real - f)
 
     def forget(self, pair: int) -> None:
@@ -250,7 +270,7 @@ class Denoising(Correction):
         self.weight = weight
         self._partial: dict[int, list[tuple[float, float, int]]] = {}
 
-    def correct(self, reward: NDArray[np.float64], info: Info) -> NDArray[np.float64]:
+    def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
         info["weight"] = np.where(info["anchor"].astype(bool), self.weight.weight, 1.0)
         pairs, self.cursor = self.stream.since(self.cursor)
         for group, predicted, real, context in zip(pairs.group, pairs.predicted, pairs.real, pairs.context, strict=True):

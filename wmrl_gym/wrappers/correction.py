@@ -38,7 +38,7 @@ class CorrectionWrapper(gym.Wrapper[Any, Any, Any, Any]):
         """Step, and correct the reward."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         rows = {key: np.asarray([info[key]]) for key in STEP_KEYS}
-        corrected = self.core.correct(np.array([float(reward)]), rows)
+        corrected = self.core.correct(np.array([float(reward)]), rows, [action])
         for key in self.core.written:
             info[key] = rows[key][0].item()
         return observation, float(corrected[0]), terminated, truncated, info

@@ -207,6 +207,13 @@ class Engine:
         self.poll()
         return self._behind.in_flight == 0
 
+    def wait_for_one(self) -> None:
+        """Wait until one background anchor has finished, if any runs."""
+        started = time.perf_counter()
+        self._behind.wait_for_one()
+        self.cost.wait_s += time.perf_counter() - started
+        self.poll()
+
     def collect_late(self) -> tuple[dict[int, float], set[int]]:
         """The late truths that arrived since the last call, by pair number, and the numbers of those that never will.
 

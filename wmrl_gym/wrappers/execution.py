@@ -53,15 +53,15 @@ class RealExecution(ABC):
             raise ValueError(f"max_real must be at least 1, got {max_real}")
         self.max_real = max_real
         self._threads: ThreadPoolExecutor | None = None
-        self._lock = threading.Lock()
+        self._lock, self._closing = threading.Lock(), threading.Event()
 
     def __getstate__(self) -> dict[str, Any]:
         # Threads and locks belong to a process; the copy makes its own.
-        return {key: value for key, value in self.__dict__.items() if key not in ("_threads", "_lock")}
+        return {key: value for key, value in self.__dict__.items() if key not in ("_threads", "_lock", "_closing")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._threads, self._lock = None, threading.Lock()
+        self._threads, self._lock, self._closing = None, threading.Lock(), threading.Event()
 
     @property
     def threads(self) -> ThreadPoolExecutor:
@@ -109,6 +109,7 @@ class RealExecution(ABC):
         """Stop the threads and release what they used."""
 
     def _stop_threads(self) -> None:
+        self._closing.set()
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
             self._threads = None
@@ -154,6 +155,8 @@ class FactoredExecution(RealExecution):
         steps: list[RealStep] = []
         for action in actions:
             actions_of_one = stack_samples(self.interface.action_space, [action])
+            if self._closing.is_set():
+                raise RuntimeError("real execution was closed in the middle of an episode")
             state, real = self._advance(state, observation, actions_of_one)
             observation = real.step.observation
             steps.append(real)
@@ -227,11 +230,19 @@ def _gather(parts: list[Future[Outcome]], settle: Callable[[list[Outcome]], list
             left[0] -= 1
             if left[0] or whole.done():
                 return
+        if not whole.set_running_or_notify_cancel():
+            return
         try:
             whole.set_result(settle([each.result() for each in parts]))
         except BaseException as error:  # handed on to whoever asks for the result
             whole.set_exception(error)
 
+    def cancelled(_: Future[list[RealStep]]) -> None:
+        if whole.cancelled():
+            for part in parts:
+                part.cancel()
+
+    whole.add_done_callback(cancelled)
     if not parts:
         whole.set_result([])
     for part in parts:
@@ -266,12 +277,11 @@ class EnvExecution(RealExecution):
             if make is None:
                 raise ValueError("EnvExecution needs an environment or a function that makes one")
             first = make()
-        if isinstance(first.observation_space, gym.spaces.Tuple):
-            raise TypeError(f"Tuple observation spaces are not supported, name the parts in a Dict: {first.observation_space}")
+        _refuse_tuples(first.observation_space)
         self._make = make
         self._free: list[gym.Env[Any, Any]] = [first]
         self._all: list[gym.Env[Any, Any]] = [first]
-        self._open: dict[int, tuple[gym.Env[Any, Any], Any]] = {}
+        self._open: dict[int, tuple[gym.Env[Any, Any], Any, int]] = {}
         self.interface = Interface(first.observation_space, first.action_space, reward_range, None)
 
     def start(
@@ -282,25 +292,26 @@ class EnvExecution(RealExecution):
             env = self._release(slot) or self._acquire()
             observation, info = env.reset(seed=seed, options=None if options is None else dict(options))
             if kept:
-                self._open[slot] = (env, observation)
-            else:
+                self._open[slot] = (env, observation, _context(info, 0))
+            observations.append(stack_samples(self.interface.observation_space, [observation]))
+            infos.append({**info, "context": _context(info, 0)})
+            if not kept:
                 self._give_back(env)
-            observations.append(observation)
-            infos.append({"context": 0, **info})
-        numbers = [key for key, value in infos[0].items() if isinstance(value, (bool, int, float, np.number, np.bool_))]
-        return stack_samples(self.interface.observation_space, observations), {
-            key: np.asarray([info[key] for info in infos]) for key in numbers
-        }
+        shared = [key for key in infos[0] if all(_is_number(info.get(key)) for info in infos)]
+        return batch.concatenate(observations), {key: np.asarray([info[key] for info in infos]) for key in shared}
 
     def step(self, slots: NDArray[np.int64], actions: Any) -> RealStep:
         chosen = unstack(self.interface.action_space, actions, len(slots))
         opened = [self._open[int(slot)] for slot in slots]
+        # Stacking copies: an environment may write its next observation over the last one.
+        before = stack_samples(self.interface.observation_space, [observation for _, observation, _ in opened])
         run = self.threads.map if len(slots) > 1 else map
         started = time.perf_counter()
-        results = list(run(_step_one, [env for env, _ in opened], chosen))
-        real = self._collect([observation for _, observation in opened], actions, results, time.perf_counter() - started)
-        for slot, (env, _), result in zip(slots, opened, results, strict=True):
-            self._open[int(slot)] = (env, result[0])
+        results = list(run(_step_one, [env for env, _, _ in opened], chosen))
+        contexts = [context for _, _, context in opened]
+        real = self._collect(before, actions, results, contexts=contexts, wall_s=time.perf_counter() - started)
+        for slot, (env, _, context), result in zip(slots, opened, results, strict=True):
+            self._open[int(slot)] = (env, result[0], context)
             if result[2] or result[3]:
                 self._give_back(self._open.pop(int(slot))[0])
         return real
@@ -308,13 +319,18 @@ class EnvExecution(RealExecution):
     def replay(self, seed: int, options: Mapping[str, Any] | None, actions: Iterable[Any]) -> list[RealStep]:
         env = self._acquire()
         try:
-            observation, _ = env.reset(seed=seed, options=None if options is None else dict(options))
+            observation, info = env.reset(seed=seed, options=None if options is None else dict(options))
+            context = _context(info, 0)
             steps: list[RealStep] = []
             for action in actions:
+                if self._closing.is_set():
+                    raise RuntimeError("real execution was closed in the middle of an episode")
+                before = stack_samples(self.interface.observation_space, [observation])
                 started = time.perf_counter()
                 result = _step_one(env, action)
+                taken = time.perf_counter() - started
                 batched = stack_samples(self.interface.action_space, [action])
-                steps.append(self._collect([observation], batched, [result], time.perf_counter() - started))
+                steps.append(self._collect(before, batched, [result], contexts=[context], wall_s=taken))
                 observation = result[0]
                 if result[2] or result[3]:
                     break
@@ -358,18 +374,35 @@ class EnvExecution(RealExecution):
         opened = self._open.pop(slot, None)
         return None if opened is None else opened[0]
 
-    def _collect(self, before: list[Any], actions: Any, results: list[Any], wall_s: float) -> RealStep:
+    def _collect(self, before: Any, actions: Any, results: list[Any], *, contexts: list[int], wall_s: float) -> RealStep:
         observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
         n = len(results)
         space = self.interface.observation_space
         reward = np.array([float(value) for value in rewards])
         valid = np.isfinite(reward) & np.array([bool(info.get("reward_valid", True)) for info in infos])
-        context = np.array([int(info.get("context", 0)) for info in infos], dtype=np.int64)
+        context = np.array([_context(info, own) for info, own in zip(infos, contexts, strict=True)], dtype=np.int64)
         after = stack_samples(space, list(observations))
         ended, cut = np.array(terminated, bool), np.array(truncated, bool)
         step = Step(after, np.where(valid, reward, 0.0), ended, cut, np.ones(n, bool), valid, {"context": context})
-        transitions = Transitions(stack_samples(space, before), actions, step.reward, after, ended, cut, valid, context)
+        transitions = Transitions(before, actions, step.reward, after, ended, cut, valid, context)
         return RealStep(step, transitions, wall_s, wall_s, list(infos))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, np.number, np.bool_))
+
+
+def _context(info: Mapping[str, Any], default: int) -> int:
+    """The task that an info names, if it does so by a whole number."""
+    value = info.get("context", default)
+    return int(value) if isinstance(value, (int, np.integer)) else default
+
+
+def _refuse_tuples(space: gym.Space[Any]) -> None:
+    if isinstance(space, gym.spaces.Tuple):
+        raise TypeError(f"Tuple observation spaces are not supported, name the parts in a Dict: {space}")
+    for part in space.spaces.values() if isinstance(space, gym.spaces.Dict) else ():
+        _refuse_tuples(part)
 
 
 def _step_one(env: gym.Env[Any, Any], action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:

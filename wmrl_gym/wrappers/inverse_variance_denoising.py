@@ -9,6 +9,7 @@ import gymnasium as gym
 from wmrl_gym.corrections import AnchorWeight
 from wmrl_gym.wrappers.cores import Denoising
 from wmrl_gym.wrappers.correction import CorrectionWrapper
+from wmrl_gym.wrappers.residual_correction import check_late
 
 
 class InverseVarianceDenoising(CorrectionWrapper):
@@ -21,14 +22,17 @@ class InverseVarianceDenoising(CorrectionWrapper):
     Args:
         env: an environment with a world model.
         mode: "paper".
+        late: for background anchors: promises that the trainer joins late truths itself; a weight on an imagined reward in their
+            place would trust the model more where it should be trusted less.
 
     Raises:
-        OrderError: no world model below.
+        OrderError: no world model below, or background anchors whose late truths nobody joins.
         ValueError: an unknown mode.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], mode: Literal["paper"] = "paper") -> None:
+    def __init__(self, env: gym.Env[Any, Any], mode: Literal["paper"] = "paper", *, late: bool = False) -> None:
         super().__init__(env, make_denoising(mode))
+        check_late(self, late)
 
 
 def make_denoising(mode: str) -> Denoising:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -58,15 +59,16 @@ def corrected(
         model: the world model.
         preset: "recommended": episode anchors, smooth calibration, residual correction at kappa 0.5. "adaptive": the same with
             kappa adapted online. "paper": group anchors, binned isotonic calibration, weights (for a trainer that uses them).
-        late: passed to ResidualCorrection.
+        late: passed to ResidualCorrection and InverseVarianceDenoising.
         **world_model: passed to WorldModelWrapper, such as ``anchors=0.1``.
     """
     from wmrl_gym.wrappers import InverseVarianceDenoising, OnlineDebiasing, ResidualCorrection, WorldModelWrapper
 
     choice = preset_of(preset)
-    world_model.setdefault("group_size", choice.group_size)
+    if isinstance(world_model.get("anchors", 0.1), Real):  # a schedule has groups of its own
+        world_model.setdefault("group_size", choice.group_size)
     stack: gym.Env[Any, Any] = WorldModelWrapper(env, model, **world_model)
     stack = OnlineDebiasing(stack, choice.calibrator)
     if choice.residual is not False:
         stack = ResidualCorrection(stack, AdaptiveKappa() if choice.residual is None else choice.residual, late=late)
-    return InverseVarianceDenoising(stack) if choice.weight else stack
+    return InverseVarianceDenoising(stack, late=late) if choice.weight else stack

@@ -42,7 +42,7 @@ def check_late(wrapper: Any, late: bool) -> None:
         layer = layer.env
     if layer.engine.options.anchor_mode == "background" and not late:
         raise OrderError(
-            "ResidualCorrection cannot change rewards that step() has already returned, and background anchors' truths arrive "
+            f"{wrapper.core.name} cannot change rewards that step() has already returned, and background anchors' truths arrive "
             "later: use anchor_mode='blocking', or pass late=True and let the trainer join them "
             "(wmrl_gym.integrations.sb3.LateAnchors does it for Stable-Baselines3)"
         )

@@ -6,17 +6,14 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit
 
-from wmrl_gym.corrections import AnchorSchedule
-from wmrl_gym.factored import Factored
-from wmrl_gym.slots import stack_samples
+from wmrl_gym.slots import sample_at, stack_samples
 from wmrl_gym.world_models import PairKind, WorldModel
 from wmrl_gym.wrappers.engine import Engine, Schedule
-from wmrl_gym.wrappers.execution import EnvExecution, FactoredExecution, RealExecution, unstack
+from wmrl_gym.wrappers.execution import EnvExecution
 from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom
+from wmrl_gym.wrappers.sources import execution_of, schedule_of, time_limit
 
-_TRANSPARENT = (OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit)
 _ONLY = np.zeros(1, np.int64)
 
 
@@ -32,7 +29,8 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         env: any Gymnasium environment; of a factored one only the outcomes are predicted.
         model: the world model.
         anchors: share of the episodes that are anchors, in [0, 1], or a schedule.
-        group_size: consecutive episodes that share their start and the anchor decision (GRPO's groups).
+        group_size: consecutive episodes that share their start and the anchor decision (GRPO's groups); None is 1, or a
+            schedule's own.
         anchor_mode: "blocking" or "background".
         pairs: how anchor predictions are made, "teacher_forced" or "open_loop"; None takes the model's own choice.
         update_every: real transitions between two updates of the model; 0 never updates it.
@@ -67,7 +65,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         model: WorldModel,
         *,
         anchors: float | Schedule = 0.1,
-        group_size: int = 1,
+        group_size: int | None = None,
         anchor_mode: AnchorMode = "blocking",
         pairs: PairKind | None = None,
         update_every: int = 32,
@@ -89,12 +87,12 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
             update_every=update_every,
             max_model_steps=max_model_steps,
             start_states=start_states,
-            max_episode_steps=None if env.spec is None else env.spec.max_episode_steps,
+            max_episode_steps=time_limit(env),
             max_in_flight=max_in_flight,
             seed=seed,
         )
         self.model = model
-        real = execution_of(env)
+        real = execution_of(env, background=anchor_mode == "background")
         model.bind(real.interface)
         self.engine = Engine(real, model, schedule=schedule_of(anchors, group_size), options=options)
         self._over = True
@@ -123,8 +121,9 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         terminated, truncated = bool(result.terminated[0]), bool(result.truncated[0])
         self._over = terminated or truncated
         observation, reward = self._single(result.observation), float(result.reward[0])
-        told = observation.get("feedback", "") if isinstance(observation, dict) else ""
-        self._transcript.append(f"--- step {len(self._transcript)}\n{action}\n---\n{told}\nreward: {reward:.4f}")
+        if self.env.render_mode == "ansi":
+            told = observation.get("feedback", "") if isinstance(observation, dict) else ""
+            self._transcript.append(f"--- step {len(self._transcript)}\n{action}\n---\n{told}\nreward: {reward:.4f}")
         return observation, reward, terminated, truncated, _scalars(result.info)
 
     def render(self) -> Any:
@@ -150,12 +149,14 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     def state_dict(self) -> dict[str, Any]:
         """All that changes in a run, but for what the model has learnt (``model.save``)."""
-        return {"engine": self.engine.state_dict(), "over": self._over}
+        shown = {"real": self._real, "transcript": list(self._transcript)}
+        return {"engine": self.engine.state_dict(), "over": self._over, "shown": shown}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
         self.engine.load_state_dict(state["engine"])
         self._over = bool(state["over"])
+        self._real, self._transcript = bool(state["shown"]["real"]), list(state["shown"]["transcript"])
 
     def close(self) -> None:
         """Stop real execution and close the environment."""
@@ -163,37 +164,11 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         super().close()
 
     def _single(self, observation: Any) -> Any:
-        return unstack(self.env.observation_space, observation, 1)[0]
+        return sample_at(self.env.observation_space, observation, 0)
 
 
 def _scalars(info: dict[str, Any]) -> dict[str, Any]:
-    return {key: value[0].item() if hasattr(value[0], "item") else value[0] for key, value in info.items()}
-
-
-def schedule_of(anchors: float | Schedule, group_size: int) -> Schedule:
-    """The schedule that ``anchors`` stands for.
-
-    Raises:
-        ValueError: a fraction outside [0, 1].
-    """
-    if not isinstance(anchors, (int, float)):
-        if callable(getattr(anchors, "decide", None)):
-            return anchors
-        raise ValueError(f"anchors must be a fraction in [0, 1] or a schedule, got {anchors!r}")
-    if not 0.0 <= anchors <= 1.0:
-        raise ValueError(f"anchors must be a fraction in [0, 1] or a schedule, got {anchors!r}")
-    return AnchorSchedule(float(anchors), group_size=group_size)
-
-
-def execution_of(env: gym.Env[Any, Any]) -> RealExecution:
-    """Real execution of ``env``: by its parts where it is factored and nothing that changes its spaces or rewards wraps it."""
-    factored = getattr(env.unwrapped, "factored", None)
-    layer: Any = env
-    while isinstance(layer, _TRANSPARENT):
-        layer = layer.env
-    if isinstance(factored, Factored) and layer is env.unwrapped:
-        return FactoredExecution(factored, owned=False)
-    return EnvExecution(first=env)
+    return {key: value[0].item() if isinstance(value[0], np.generic) else value[0] for key, value in info.items()}
 
 
 def cost_of(engine: Engine) -> dict[str, float]:

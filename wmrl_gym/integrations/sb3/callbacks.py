@@ -32,6 +32,9 @@ class WorldModelCallback(BaseCallback):
 class LateAnchors(BaseCallback):
     """Joins background anchors' late truths to what SB3 learns from.
 
+    Rollouts should hold whole episodes (``n_steps`` a multiple of the episode's length): the truth of an episode that is still
+    under way cannot come yet.
+
     With a ``timeout_s`` it waits, at the end of each rollout, for that rollout's anchors, rewrites their rewards, leaves out the
     steps of those that did not arrive (and corrects the propensity of the others for it), and has advantages computed again.
 
@@ -103,6 +106,14 @@ class LateAnchors(BaseCallback):
             episodes.setdefault((slot, buffer.first_step(step, slot)), {})[number] = step
         self._parked += [buffer.park(slot, pays) for (slot, _), pays in episodes.items()]
         self.engine.poll()
+        self._settle(buffer)
+        while self._parked and not buffer.usable.any() and not buffer.late and self.engine.in_flight:
+            # Everything is parked: there is nothing to learn from until a truth arrives.
+            self.engine.wait_for_one()
+            self._settle(buffer)
+
+    def _settle(self, buffer: Any) -> None:
+        """Join the parked episodes whose truths are all there, and forget those that will never have them."""
         truths, lost = self.engine.collect_late()
         self._truths |= truths
         waiting = []
@@ -110,14 +121,15 @@ class LateAnchors(BaseCallback):
             numbers = parked.given.keys()
             if numbers & lost:
                 for number in numbers:
-                    self._truths.pop(number, None)
                     self._lost(number)
             elif numbers <= self._truths.keys():
-                buffer.join(parked, {number: self._corrected(number, self._truths.pop(number), 1.0) for number in numbers})
+                buffer.join(parked, {number: self._corrected(number, self._truths[number], 1.0) for number in numbers})
                 self.arrived += len(numbers)
             else:
                 waiting.append(parked)
         self._parked = waiting
+        wanted = {number for parked in waiting for number in parked.given}
+        self._truths = {number: truth for number, truth in self._truths.items() if number in wanted}
 
     def _lost(self, number: int) -> None:
         self.missing += 1

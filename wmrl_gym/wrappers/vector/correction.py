@@ -76,7 +76,7 @@ class CorrectionVectorWrapper(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         observation, reward, terminated, truncated, infos = self.env.step(actions)
         over = terminated | truncated
         rows = step_info(infos, over)
-        reward = self.core.correct(reward, rows)
+        reward = self.core.correct(reward, rows, actions)
         write_info(infos, over, rows, self.core.written)
         return observation, reward, terminated, truncated, infos
 
@@ -124,8 +124,9 @@ class ResidualCorrection(CorrectionVectorWrapper):
 class InverseVarianceDenoising(CorrectionVectorWrapper):
     """The vector twin of :class:`wmrl_gym.wrappers.InverseVarianceDenoising`; same arguments."""
 
-    def __init__(self, env: VectorEnv[Any, Any, NDArray[Any]], mode: Literal["paper"] = "paper") -> None:
+    def __init__(self, env: VectorEnv[Any, Any, NDArray[Any]], mode: Literal["paper"] = "paper", *, late: bool = False) -> None:
         super().__init__(env, make_denoising(mode))
+        check_late(self, late)
 
 
 __all__ = ["InverseVarianceDenoising", "OnlineDebiasing", "ResidualCorrection", "step_info", "write_info"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 from gymnasium.vector import VectorEnv
@@ -30,13 +31,14 @@ def corrected(
         model: the world model.
         num_envs: imagined environments.
         preset: see :func:`wmrl_gym.wrappers.corrected`.
-        late: passed to ResidualCorrection: the trainer joins background anchors' late truths.
+        late: passed to ResidualCorrection and InverseVarianceDenoising: the trainer joins background anchors' late truths.
         **world_model: passed to WorldModelVectorEnv, such as ``anchors=0.1`` and ``max_real=2``.
     """
     choice = preset_of(preset)
-    world_model.setdefault("group_size", choice.group_size)
+    if isinstance(world_model.get("anchors", 0.1), Real):  # a schedule has groups of its own
+        world_model.setdefault("group_size", choice.group_size)
     stack: VectorEnv[Any, Any, NDArray[Any]] = WorldModelVectorEnv(source, model, num_envs=num_envs, **world_model)
     stack = OnlineDebiasing(stack, choice.calibrator)
     if choice.residual is not False:
         stack = ResidualCorrection(stack, AdaptiveKappa() if choice.residual is None else choice.residual, late=late)
-    return InverseVarianceDenoising(stack) if choice.weight else stack
+    return InverseVarianceDenoising(stack, late=late) if choice.weight else stack

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -15,9 +14,9 @@ from wmrl_gym.factored import Factored
 from wmrl_gym.slots import SlotStep, SlotVectorEnv
 from wmrl_gym.world_models import PairKind, WorldModel
 from wmrl_gym.wrappers.engine import Engine, Schedule
-from wmrl_gym.wrappers.execution import EnvExecution, FactoredExecution, RealExecution
 from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom
-from wmrl_gym.wrappers.world_model import cost_of, engine_stats, schedule_of
+from wmrl_gym.wrappers.sources import executions_of, schedule_of
+from wmrl_gym.wrappers.world_model import cost_of, engine_stats
 
 
 class WorldModelVectorEnv(SlotVectorEnv):
@@ -30,7 +29,8 @@ class WorldModelVectorEnv(SlotVectorEnv):
         num_envs: imagined environments.
         max_real: real executions at once.
         anchors: share of the episodes that are anchors, in [0, 1], or a schedule.
-        group_size: consecutive episodes that share their start and the anchor decision (GRPO's groups).
+        group_size: consecutive episodes that share their start and the anchor decision (GRPO's groups); None is 1, or a
+            schedule's own.
         anchor_mode: "blocking": an anchor's step waits for its execution. "background": it is imagined like any other, and
             executed behind; the pairs arrive late.
         pairs: how anchor predictions are made; None takes the model's own choice.
@@ -72,7 +72,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
         num_envs: int,
         max_real: int = 1,
         anchors: float | Schedule = 0.1,
-        group_size: int = 1,
+        group_size: int | None = None,
         anchor_mode: AnchorMode = "blocking",
         pairs: PairKind | None = None,
         warmup: int = 64,
@@ -86,7 +86,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
         if warmup < 0:
             raise ValueError(f"warmup must be 0 or more, got {warmup}")
         schedule = schedule_of(anchors, group_size)
-        real, limit = _real(source, max_real)
+        real, limit = executions_of(source, max_real=max_real)
         interface = real.interface
         super().__init__(
             num_envs, interface.observation_space, action_space=interface.action_space, autoreset_mode=autoreset_mode
@@ -168,19 +168,3 @@ class WorldModelVectorEnv(SlotVectorEnv):
     def _step_slots(self, slots: NDArray[np.int64], actions: Any) -> SlotStep:
         result = self.engine.step(slots, actions)
         return result.observation, result.reward, result.terminated, result.truncated, result.info
-
-
-def _real(source: Any, max_real: int) -> tuple[RealExecution, int | None]:
-    """Real execution of ``source``, and the environment's own time limit."""
-    if isinstance(source, Factored):
-        return FactoredExecution(source, max_real=max_real), None
-    if isinstance(source, str):
-        source = partial(gym.make, source)
-    if not callable(source):
-        raise TypeError(f"source must be a Factored, an environment id or a function that makes one, got {type(source).__name__}")
-    first = source()
-    factored = getattr(first.unwrapped, "factored", None)
-    if isinstance(factored, Factored) and first.observation_space == factored.observation_space:
-        return FactoredExecution(factored, max_real=max_real), None
-    limit = None if first.spec is None else first.spec.max_episode_steps
-    return EnvExecution(source, first=first, max_real=max_real), limit
