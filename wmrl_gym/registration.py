@@ -74,11 +74,12 @@ def _make(factored: type[Factored[Any, Any]], num_envs: int, options: dict[str, 
     from wmrl_gym.wrappers.vector import WorldModelVectorEnv, corrected
 
     model, preset, late = options.pop("world_model", None), options.pop("preset", None), options.pop("late", False)
+    gain = {"max_gain": options.pop("max_gain")} if "max_gain" in options else {}
     max_real = options.pop("max_real", 1)
     mode = options.pop("autoreset_mode", AutoresetMode.NEXT_STEP)
     imagined = {key: options.pop(key) for key in _IMAGINED if key in options}
-    if late and preset is None:
-        raise ValueError("late=True is a promise to the corrections, which needs preset=..., got none")
+    if (late or gain) and preset is None:
+        raise ValueError("late and max_gain are for the corrections, which need preset=..., got none")
     if model is None and (imagined or preset is not None):
         unusable = sorted(imagined) + (["preset"] if preset is not None else [])
         raise ValueError(f"{', '.join(unusable)} say how to imagine, which needs world_model=..., got none")
@@ -88,4 +89,4 @@ def _make(factored: type[Factored[Any, Any]], num_envs: int, options: dict[str, 
     shared = {"max_real": max_real, "autoreset_mode": mode, **imagined}
     if preset is None:
         return WorldModelVectorEnv(factored(**options), model, num_envs=num_envs, **shared)
-    return corrected(factored(**options), model, num_envs=num_envs, preset=preset, late=late, **shared)
+    return corrected(factored(**options), model, num_envs=num_envs, preset=preset, late=late, **gain, **shared)

@@ -297,7 +297,7 @@ def test_a_parked_and_joined_episode_is_learnt_from_as_if_its_truth_had_been_the
     expected = []
     for number, (step, slot) in anchored.items():
         f, p, _ = f_and_p[number]
-        corrected_ = f + min(0.5 / p, 10.0) * (truths[number] - f)
+        corrected_ = f + min(0.5 / p, 5.0) * (truths[number] - f)
         shift = corrected_ - buffer.given[step, slot]
         expected += [before[at, slot] + 0.72 ** (step - at) * shift for at, _ in _episode(buffer, step, slot)]
     np.testing.assert_allclose(late, expected, rtol=1e-4, atol=1e-6)
@@ -369,7 +369,7 @@ def test_an_episode_that_pays_several_times_is_parked_and_joined_as_one() -> Non
     shifts = dict.fromkeys(parked, 0.0)
     for number, (step, slot) in anchored.items():
         f, p, _ = f_and_p[number]
-        shift = f + min(0.5 / p, 10.0) * (truths[number] - f) - buffer.given[step, slot]
+        shift = f + min(0.5 / p, 5.0) * (truths[number] - f) - buffer.given[step, slot]
         for at, _ in _episode(buffer, step, slot):
             shifts[at, slot] += 0.72 ** (step - at) * shift
     expected = [before[place] + shift for place, shift in shifts.items()]

@@ -65,6 +65,7 @@ class StudyConfig:
         workers: executions at once, in every arm.
         anchors: share of anchors in the arms that have any.
         max_in_flight: anchor episodes that wait or run; training waits before it starts one more, so that none grows stale.
+        max_gain: most weight of an anchor's residual, of which there is about one a rollout.
         warmup: random executions before an arm with anchors imagines anything; paid from its seconds, a fifth of them at most.
         snapshots: policies kept on the way, for learning curves.
         curve_episodes: evaluation episodes a task for each snapshot.
@@ -83,6 +84,7 @@ class StudyConfig:
     workers: int = 2
     anchors: float = 0.005
     max_in_flight: int = 8
+    max_gain: float = 2.0
     warmup: int = 48
     snapshots: int = 4
     curve_episodes: int = 1

@@ -120,7 +120,7 @@ def environments(arm: str, config: StudyConfig, *, sandbox: Sandbox, seed: int) 
     imagined |= {"anchors": config.anchors, "anchor_mode": "background", "max_in_flight": config.max_in_flight}
     if arm == "mixture":
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined)
-    return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined, preset=arm, late=True)
+    return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined, preset=arm, late=True, max_gain=config.max_gain)
 
 
 def train(

@@ -50,7 +50,13 @@ def preset_of(name: str) -> Preset:
 
 
 def corrected(
-    env: gym.Env[Any, Any], model: WorldModel, *, preset: PresetName = "recommended", late: bool = False, **world_model: Any
+    env: gym.Env[Any, Any],
+    model: WorldModel,
+    *,
+    preset: PresetName = "recommended",
+    late: bool = False,
+    max_gain: float = 5.0,
+    **world_model: Any,
 ) -> gym.Env[Any, Any]:
     """``env`` in a world model with a preset's corrections, in their order.
 
@@ -60,6 +66,7 @@ def corrected(
         preset: "recommended": episode anchors, smooth calibration, residual correction at kappa 0.5. "adaptive": the same with
             kappa adapted online. "paper": group anchors, binned isotonic calibration, weights (for a trainer that uses them).
         late: passed to ResidualCorrection and InverseVarianceDenoising.
+        max_gain: passed to ResidualCorrection.
         **world_model: passed to WorldModelWrapper, such as ``anchors=0.1``.
     """
     from wmrl_gym.wrappers import InverseVarianceDenoising, OnlineDebiasing, ResidualCorrection, WorldModelWrapper
@@ -70,5 +77,6 @@ def corrected(
     stack: gym.Env[Any, Any] = WorldModelWrapper(env, model, **world_model)
     stack = OnlineDebiasing(stack, choice.calibrator)
     if choice.residual is not False:
-        stack = ResidualCorrection(stack, AdaptiveKappa() if choice.residual is None else choice.residual, late=late)
+        kappa = AdaptiveKappa() if choice.residual is None else choice.residual
+        stack = ResidualCorrection(stack, kappa, late=late, max_gain=max_gain)
     return InverseVarianceDenoising(stack, late=late) if choice.weight else stack

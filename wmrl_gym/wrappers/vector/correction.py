@@ -115,7 +115,7 @@ class ResidualCorrection(CorrectionVectorWrapper):
         kappa: float | AdaptiveKappa = 0.5,
         *,
         late: bool = False,
-        max_gain: float = 10.0,
+        max_gain: float = 5.0,
     ) -> None:
         super().__init__(env, Residual(kappa, late=late, max_gain=max_gain))
         check_late(self, late)

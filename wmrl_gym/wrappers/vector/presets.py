@@ -22,6 +22,7 @@ def corrected(
     num_envs: int,
     preset: PresetName = "recommended",
     late: bool = False,
+    max_gain: float = 5.0,
     **world_model: Any,
 ) -> VectorEnv[Any, Any, NDArray[Any]]:
     """``num_envs`` imagined environments with a preset's corrections, in their order.
@@ -32,6 +33,7 @@ def corrected(
         num_envs: imagined environments.
         preset: see :func:`wmrl_gym.wrappers.corrected`.
         late: passed to ResidualCorrection and InverseVarianceDenoising: the trainer joins background anchors' late truths.
+        max_gain: passed to ResidualCorrection.
         **world_model: passed to WorldModelVectorEnv, such as ``anchors=0.1`` and ``max_real=2``.
     """
     choice = preset_of(preset)
@@ -40,5 +42,6 @@ def corrected(
     stack: VectorEnv[Any, Any, NDArray[Any]] = WorldModelVectorEnv(source, model, num_envs=num_envs, **world_model)
     stack = OnlineDebiasing(stack, choice.calibrator)
     if choice.residual is not False:
-        stack = ResidualCorrection(stack, AdaptiveKappa() if choice.residual is None else choice.residual, late=late)
+        kappa = AdaptiveKappa() if choice.residual is None else choice.residual
+        stack = ResidualCorrection(stack, kappa, late=late, max_gain=max_gain)
     return InverseVarianceDenoising(stack, late=late) if choice.weight else stack
