@@ -143,6 +143,9 @@ def test_the_sentence_does_not_flatter() -> None:
     better = sentence([row("real", 0.7, 40.0), row("recommended", 0.9, 8.0)])
     assert "0.200 ± 0.014 more" in better
     assert "5.0 times sooner" in better
+    at_once = sentence([row("real", 0.7, 40.0), row("recommended", 0.9, 0.0)])
+    assert "no better than an untrained policy" in at_once
+    assert "sooner" not in at_once
     assert table([row("real", 0.7, 40.0), row("recommended", 0.9, None)]).row_count == 2
 
 

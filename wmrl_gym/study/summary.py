@@ -78,7 +78,7 @@ def table(rows: list[Row]) -> Any:
     for heading in ("reward", "beats", "executed", "steps", "seconds", "reached"):
         shown.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        reached = "never" if row.reached_s is None else f"{row.reached_s:.1f} s"
+        reached = "never" if row.reached_s is None else "untrained" if row.reached_s == 0 else f"{row.reached_s:.1f} s"
         shown.add_row(
             ARMS[row.arm].title,
             f"{row.reward[0]:.3f}±{row.reward[1]:.3f}",
@@ -101,6 +101,8 @@ def sentence(rows: list[Row]) -> str:
     error = float(np.hypot(ours.reward[1], real.reward[1]))
     verdict = "more" if gain > 0 else "less"
     text = f"WMRL (recommended) reaches {abs(gain):.3f} ± {error:.3f} {verdict} than real execution alone in the same time"
-    if ours.reached_s is not None and ours.reached_s > 0:
+    if ours.reached_s == 0:
+        text += "; real execution ended no better than an untrained policy"
+    elif ours.reached_s is not None:
         text += f", and real execution's final score {real.seconds / ours.reached_s:.1f} times sooner"
     return text + "."

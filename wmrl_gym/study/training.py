@@ -80,7 +80,8 @@ class _Clock(BaseCallback):
 
     def keep(self, policy: BasePolicy) -> None:
         weights = {name: value.detach().clone() for name, value in policy.state_dict().items()}
-        self.run.snapshots.append(Snapshot(self.elapsed, self.count(), weights))
+        seconds = self.elapsed if self.run.snapshots else 0.0  # the first is the untrained policy
+        self.run.snapshots.append(Snapshot(seconds, self.count(), weights))
         every = self.config.seconds / self.config.snapshots
         self._next_keep = (self.elapsed // every + 1) * every
 
