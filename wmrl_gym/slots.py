@@ -257,8 +257,12 @@ class SlotVectorEnv(gym.vector.VectorEnv[Any, Any, NDArray[Any]], ABC):
             return
         # The info of an ended step lives in final_info alone: its place in the main info is the new episode's.
         final = np.full(self.num_envs, None, dtype=object)
-        for slot in slots[ended]:
-            final[slot] = sample_at(self.single_observation_space, self._observation, int(slot))
+        if isinstance(self.single_observation_space, Box):
+            for slot, row in zip(slots[ended].tolist(), np.array(self._observation[slots[ended]]), strict=True):
+                final[slot] = row
+        else:
+            for slot in slots[ended].tolist():
+                final[slot] = sample_at(self.single_observation_space, self._observation, slot)
         infos["final_obs"], infos["_final_obs"] = final, self._ended.copy()
         put_infos(infos, self.num_envs, slots[ended], {"final_info": _rows(info, ended)})
         if not ended.all():

@@ -107,3 +107,12 @@ def test_the_corrections_import_numpy_and_scipy_and_nothing_above_them() -> None
             for name in names:
                 assert name.split(".")[0] in allowed, f"{path.name} imports {name}"
                 assert not name.startswith("wmrl_gym") or name.startswith("wmrl_gym.corrections"), f"{path.name} imports {name}"
+
+
+@given(st.integers(0, 10_000), st.floats(0, 1), st.integers(1, 9), st.lists(st.integers(0, 5000), min_size=1, max_size=60))
+def test_many_decisions_at_once_are_the_decisions_one_by_one(seed: int, fraction: float, size: int, episodes: list[int]) -> None:
+    schedule = AnchorSchedule(fraction, group_size=size, seed=seed)
+    anchor, propensity = schedule.decide_many(np.array(episodes))
+    single = [schedule.decide(episode) for episode in episodes]
+    assert anchor.tolist() == [each.anchor for each in single]
+    assert propensity.tolist() == [each.propensity for each in single]

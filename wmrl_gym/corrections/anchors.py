@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,16 @@ class AnchorSchedule:
             rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(1, block)))
             self._cached = block, frozenset(rng.permutation(self.block)[:count].tolist())
         return self._cached[1]
+
+    def decide_many(self, episodes: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """:meth:`decide` of many episodes at once: which are anchors, bool, and their propensities, float64, shape (B,) each."""
+        block, place = np.divmod(episodes // self.group_size, self.block)
+        anchor = np.zeros(len(episodes), dtype=np.bool_)
+        for each in np.unique(block).tolist():
+            chosen = self._anchors_in(each)
+            if chosen:
+                anchor |= (block == each) & np.isin(place, list(chosen))
+        return anchor, np.full(len(episodes), self.fraction)
 
     def decide(self, episode: int, start: object | None = None) -> AnchorDecision:
         """Whether the episode of this number (from 0, in the order of starts) is an anchor.

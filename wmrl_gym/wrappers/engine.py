@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym import batch
-from wmrl_gym.corrections import AnchorDecision
+from wmrl_gym.corrections import AnchorDecision, AnchorSchedule
 from wmrl_gym.corrections.stream import AnchorStream, Pairs
 from wmrl_gym.data import TransitionBuffer
 from wmrl_gym.slots import sample_at, take_samples
@@ -177,8 +177,9 @@ class Engine:
         while self.buffer.added - before < executions and time.monotonic() - began < seconds:
             while len(pending) < self.real.max_real:
                 # An episode without an end is cut: the first alone may be all that was asked for.
-                actions = islice(self._random_actions(_mix(self.seed, 2, episode), until=began + seconds), executions)
-                pending.append(self.real.submit(_mix(self.seed, 2, episode), None, actions))
+                own = int(_mix(self.seed, 2, np.array(episode)))
+                actions = islice(self._random_actions(own, until=began + seconds), executions)
+                pending.append(self.real.submit(own, None, actions))
                 episode += 1
             self._take_in(pending.pop(0).result())
         for future in pending:
@@ -288,21 +289,28 @@ class Engine:
         episodes = np.arange(self._next_episode, self._next_episode + len(slots))
         self._next_episode += len(slots)
         fitted = self.model.fitted
-        decisions = [self.schedule.decide(episode) for episode in episodes.tolist()] if fitted else []
         groups = episodes // self.group_size
         self._episode[slots], self._group[slots], self._steps[slots] = episodes, groups, 0
         self._imagined_over[slots] = False
         # A model that knows nothing is no use: its episodes are real, whatever the schedule says.
-        self._anchor[slots] = [decision.anchor for decision in decisions] if fitted else True
-        self._propensity[slots] = [decision.propensity for decision in decisions] if fitted else 1.0
+        self._anchor[slots], self._propensity[slots] = self._decisions(episodes) if fitted else (True, 1.0)
         self._opened[slots] = self._anchor[slots] & (self.options.anchor_mode == "blocking" or not fitted)
         for slot in [slot for slot in self._behind.recordings if slot in slots]:
             lost = self._behind.drop(slot)
             if self._late is not None:
                 self._late[1].update(lost)
         # The first group starts as the environment itself would from this seed.
-        drawn = [self.seed if group == 0 else _mix(self.seed, 1, group) for group in groups.tolist()]
-        return np.array([own if seed is None else seed for own, seed in zip(drawn, seeds, strict=True)], np.int64)
+        drawn = np.where(groups == 0, self.seed, _mix(self.seed, 1, groups))
+        given = [row for row, seed in enumerate(seeds) if seed is not None]
+        drawn[given] = [seeds[row] for row in given]
+        return drawn
+
+    def _decisions(self, episodes: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Which episodes are anchors, and with what probability they were to be."""
+        if isinstance(self.schedule, AnchorSchedule):
+            return self.schedule.decide_many(episodes)
+        decisions = [self.schedule.decide(episode) for episode in episodes.tolist()]
+        return np.array([each.anchor for each in decisions]), np.array([each.propensity for each in decisions])
 
     def _recording(self, slot: int, seed: int, options: Mapping[str, Any] | None) -> Recording:
         return Recording(
@@ -484,9 +492,11 @@ _COUNTERS = ("_next_episode", "_pair_count", "_learnt", "unknown")
 _SLOT_ARRAYS = ("_episode", "_group", "_steps", "_context", "_anchor", "_opened", "_imagined_over", "_propensity", "_limit")
 
 
-def _mix(seed: int, stream: int, number: int) -> int:
-    """A seed of 31 bits for the ``number``-th draw of a stream: SplitMix64's finaliser, ten times cheaper than SeedSequence."""
-    z = (seed * 0x9E3779B97F4A7C15 + stream * 0xD1B54A32D192ED03 + number * 0x8CB92BA72F3D8DD7 + 0x632BE59BD9B4E019) % 2**64
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) % 2**64
-    return (z ^ (z >> 31)) >> 33
+def _mix(seed: int, stream: int, number: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Seeds of 31 bits for draws of a stream, by their numbers: SplitMix64's finaliser, far cheaper than SeedSequence."""
+    start = (seed * 0x9E3779B97F4A7C15 + stream * 0xD1B54A32D192ED03 + 0x632BE59BD9B4E019) % 2**64
+    with np.errstate(over="ignore"):
+        z = number.astype(np.uint64) * np.uint64(0x8CB92BA72F3D8DD7) + np.uint64(start)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return ((z ^ (z >> np.uint64(31))) >> np.uint64(33)).astype(np.int64)
