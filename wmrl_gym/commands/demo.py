@@ -1,0 +1,51 @@
+"""``wmrl demo``: the study, on a budget of minutes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    """Add the subcommand to an ``argparse`` collection of subparsers."""
+    demo = commands.add_parser("demo", help="train four ways for the same wall-clock time and compare by real execution")
+    demo.add_argument("--seconds", type=float, default=None, help="of training for each arm (default: 35)")
+    demo.add_argument("--seed", type=int, default=0, help="of everything (default: 0)")
+    demo.add_argument("--tasks", default=None, help="names, separated by commas (default: all)")
+    demo.add_argument("--arms", default=None, help="names, separated by commas (default: real,model,paper,recommended)")
+    demo.add_argument("--workers", type=int, default=None, help="executions at once (default: 2)")
+    demo.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder of results (default: runs/demo)")
+    demo.add_argument("--fresh", action="store_true", help="begin anew in a folder that holds results")
+    demo.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train, grade, and print the table; returns the exit status."""
+    import shutil
+
+    from rich.console import Console
+
+    from wmrl_gym.sandbox import SandboxUnavailable
+    from wmrl_gym.study.config import StudyConfig
+    from wmrl_gym.study.run import MARKER, Study, StudyMismatch, show
+
+    console = Console()
+    given = {name: getattr(arguments, name) for name in ("seconds", "seed", "workers") if getattr(arguments, name) is not None}
+    for name in ("tasks", "arms"):
+        if getattr(arguments, name) is not None:
+            given[name] = tuple(part.strip() for part in getattr(arguments, name).split(","))
+    try:
+        config = StudyConfig(**given)
+        if arguments.fresh and arguments.out.exists():
+            if not (arguments.out / MARKER).is_file():
+                raise ValueError(f"{arguments.out} does not look like results of this command: remove it by hand")
+            shutil.rmtree(arguments.out)
+        study = Study(config, arguments.out, console=console)
+        rows = study.run()
+    except (StudyMismatch, SandboxUnavailable, ValueError) as error:
+        print(f"wmrl demo: {error}", file=sys.stderr)
+        return 2
+    show(rows, console, arguments.out)
+    return 0
