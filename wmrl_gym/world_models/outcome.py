@@ -151,7 +151,7 @@ class OutcomeModel(AttemptModel):
         told = (_SHOWN if text else 0) if self.neighbours is None else self.neighbours
         info: dict[str, NDArray[Any]] = {}
         if told or (text and known is not None):
-            distance = self._distances(x)
+            distance = np.zeros((len(x), 0)) if known is None else known.distances(x)
             info = self._told(distance, told) if told else {}
             outcome = replace(outcome, feedback=self._nearest_feedback(outcome, distance)) if text else outcome
         gated = self._gated(attempt, Foresight(outcome, std, info))
@@ -224,16 +224,6 @@ class OutcomeModel(AttemptModel):
         low, high = self.factored.reward_range
         value = np.where(self._open[status], np.clip(outcome.shown + noise, low, high), self._fixed[status])
         return replace(outcome, status=status, value=value, shown=value)
-
-    def _distances(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Mean difference to each executed attempt, in spans of the columns: float64, shape (B, N); N = 0 before any fit."""
-        known = self._learnt.fit
-        if known is None:
-            return np.zeros((len(x), 0))
-        from scipy.spatial.distance import cdist
-
-        distances: NDArray[np.float64] = cdist(x / known.scale, known.x / known.scale, "cityblock") / x.shape[1]
-        return distances
 
     def _told(self, distance: NDArray[np.float64], count: int) -> dict[str, NDArray[Any]]:
         """The nearest executed attempts, for ``info``."""
