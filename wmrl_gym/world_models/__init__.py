@@ -2,19 +2,23 @@
 
 from typing import TYPE_CHECKING, Any
 
-from wmrl_gym.world_models.base import Interface, PairKind, Prediction, WorldModel, WorldModelError
+from wmrl_gym.world_models.base import Interface, Observed, PairKind, Prediction, RewardModel, WorldModel, WorldModelError
 
 if TYPE_CHECKING:
     from wmrl_gym.world_models.check import check_world_model
     from wmrl_gym.world_models.dynamics import EnsembleDynamics
     from wmrl_gym.world_models.outcome import OutcomeModel
+    from wmrl_gym.world_models.progress import ProgressModel
 
 __all__ = [
     "EnsembleDynamics",
     "Interface",
+    "Observed",
     "OutcomeModel",
     "PairKind",
     "Prediction",
+    "ProgressModel",
+    "RewardModel",
     "WorldModel",
     "WorldModelError",
     "check_world_model",
@@ -23,6 +27,7 @@ __all__ = [
 _MODULES = {
     "EnsembleDynamics": "wmrl_gym.world_models.dynamics",
     "OutcomeModel": "wmrl_gym.world_models.outcome",
+    "ProgressModel": "wmrl_gym.world_models.progress",
     "check_world_model": "wmrl_gym.world_models.check",
 }
 
