@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from wmrl_gym.world_models.base import Interface, PairKind, Prediction, WorldModel, WorldModelError
+from wmrl_gym.world_models.base import Interface, Observed, PairKind, Prediction, RewardModel, WorldModel, WorldModelError
 
 if TYPE_CHECKING:
     from wmrl_gym.world_models.chat import ChatClient
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from wmrl_gym.world_models.llm import LLMWorldModel
     from wmrl_gym.world_models.llm_local import LocalModel
     from wmrl_gym.world_models.outcome import OutcomeModel
+    from wmrl_gym.world_models.progress import ProgressModel
 
 __all__ = [
     "ChatClient",
@@ -19,9 +20,12 @@ __all__ = [
     "Interface",
     "LLMWorldModel",
     "LocalModel",
+    "Observed",
     "OutcomeModel",
     "PairKind",
     "Prediction",
+    "ProgressModel",
+    "RewardModel",
     "WorldModel",
     "WorldModelError",
     "check_world_model",
@@ -34,6 +38,7 @@ _MODULES = {
     "LLMWorldModel": "wmrl_gym.world_models.llm",
     "LocalModel": "wmrl_gym.world_models.llm_local",
     "OutcomeModel": "wmrl_gym.world_models.outcome",
+    "ProgressModel": "wmrl_gym.world_models.progress",
     "check_world_model": "wmrl_gym.world_models.check",
     "unpack_gguf": "wmrl_gym.world_models.gguf_weights",
 }
