@@ -7,10 +7,14 @@ from wmrl_gym.world_models.base import Interface, PairKind, Prediction, WorldMod
 if TYPE_CHECKING:
     from wmrl_gym.world_models.check import check_world_model
     from wmrl_gym.world_models.dynamics import EnsembleDynamics
+    from wmrl_gym.world_models.fidelity import evaluate
+    from wmrl_gym.world_models.fidelity_report import FidelityReport
+    from wmrl_gym.world_models.loading import load_model
     from wmrl_gym.world_models.outcome import OutcomeModel
 
 __all__ = [
     "EnsembleDynamics",
+    "FidelityReport",
     "Interface",
     "OutcomeModel",
     "PairKind",
@@ -18,12 +22,17 @@ __all__ = [
     "WorldModel",
     "WorldModelError",
     "check_world_model",
+    "evaluate",
+    "load_model",
 ]
 
 _MODULES = {
     "EnsembleDynamics": "wmrl_gym.world_models.dynamics",
+    "FidelityReport": "wmrl_gym.world_models.fidelity_report",
     "OutcomeModel": "wmrl_gym.world_models.outcome",
     "check_world_model": "wmrl_gym.world_models.check",
+    "evaluate": "wmrl_gym.world_models.fidelity",
+    "load_model": "wmrl_gym.world_models.loading",
 }
 
 

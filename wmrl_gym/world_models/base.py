@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -111,6 +112,17 @@ class WorldModel(ABC):
             Measures of the fit, to be logged; {} from a model that cannot learn.
         """
         return {}
+
+    def copy(self) -> WorldModel:
+        """A model that knows the same and learns by itself from now on, so that it can do so while this one predicts.
+
+        Only the interface is shared. A model that holds what cannot be copied, such as a connection, writes this itself.
+        """
+        return deepcopy(self, {} if self.interface is None else {id(self.interface): self.interface})
+
+    def adopt(self, learnt: WorldModel) -> None:
+        """Take over what a :meth:`copy` has learnt; the copy is not used any more."""
+        vars(self).update(vars(learnt))
 
     def save(self, path: str | Path) -> None:
         """Write all that was learnt below the folder ``path`` (safetensors and json, never pickle)."""
