@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -74,6 +75,7 @@ class EnsembleDynamics(WorldModel):
     """
 
     pairs: ClassVar[PairKind] = "teacher_forced"
+    learns_aside: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -194,6 +196,18 @@ class EnsembleDynamics(WorldModel):
         self._fit, measures = fit(kept, before=self._fit, steps=steps, settings=self.settings, rng=rng)
         self._learnt = self._replay.added
         return {"wm/transitions": float(self._replay.added)} | measures
+
+    def digest(self, transitions: Transitions, rng: np.random.Generator) -> tuple[EnsembleDynamics, dict[str, float]]:
+        """Let a copy learn; its networks are its own."""
+        learner = copy(self)
+        learner._replay = deepcopy(self._replay)
+        return learner, learner.update(transitions, rng)
+
+    def adopt(self, digested: tuple[EnsembleDynamics, dict[str, float]]) -> dict[str, float]:
+        """Take over what the copy has learnt."""
+        learner, measures = digested
+        self._replay, self._fit, self._learnt, self._spaces = learner._replay, learner._fit, learner._learnt, learner._spaces
+        return measures
 
     def _experience(self, transitions: Transitions, rng: np.random.Generator) -> Experience:
         observation_codec, action_codec = self._bound
