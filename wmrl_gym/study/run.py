@@ -40,7 +40,7 @@ class Study:
         memory: file that remembers the designs executed in evaluation; by default one in the folder.
 
     Raises:
-        StudyMismatch: the folder holds a comparison with another configuration.
+        StudyMismatch: the folder holds a comparison with another configuration, or files that are not a comparison's.
     """
 
     def __init__(self, config: StudyConfig, folder: Path, *, console: Console, memory: Path | None = None) -> None:
@@ -59,6 +59,8 @@ class Study:
                     f"{folder} holds a comparison with other settings ({', '.join(differing)}): "
                     "choose another folder with --out, or begin anew with --fresh"
                 )
+        elif any(folder.iterdir()):
+            raise StudyMismatch(f"{folder} holds other files, and no comparison: choose another folder with --out")
         _write_json(path, wanted)
 
     def run(self, sandbox: Sandbox | None = None) -> list[Row]:

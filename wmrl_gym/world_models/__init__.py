@@ -5,14 +5,21 @@ from typing import TYPE_CHECKING, Any
 from wmrl_gym.world_models.base import Interface, Observed, PairKind, Prediction, RewardModel, WorldModel, WorldModelError
 
 if TYPE_CHECKING:
+    from wmrl_gym.world_models.chat import ChatClient
     from wmrl_gym.world_models.check import check_world_model
     from wmrl_gym.world_models.dynamics import EnsembleDynamics
+    from wmrl_gym.world_models.gguf_weights import unpack_gguf
+    from wmrl_gym.world_models.llm import LLMWorldModel
+    from wmrl_gym.world_models.llm_local import LocalModel
     from wmrl_gym.world_models.outcome import OutcomeModel
     from wmrl_gym.world_models.progress import ProgressModel
 
 __all__ = [
+    "ChatClient",
     "EnsembleDynamics",
     "Interface",
+    "LLMWorldModel",
+    "LocalModel",
     "Observed",
     "OutcomeModel",
     "PairKind",
@@ -22,13 +29,18 @@ __all__ = [
     "WorldModel",
     "WorldModelError",
     "check_world_model",
+    "unpack_gguf",
 ]
 
 _MODULES = {
+    "ChatClient": "wmrl_gym.world_models.chat",
     "EnsembleDynamics": "wmrl_gym.world_models.dynamics",
+    "LLMWorldModel": "wmrl_gym.world_models.llm",
+    "LocalModel": "wmrl_gym.world_models.llm_local",
     "OutcomeModel": "wmrl_gym.world_models.outcome",
     "ProgressModel": "wmrl_gym.world_models.progress",
     "check_world_model": "wmrl_gym.world_models.check",
+    "unpack_gguf": "wmrl_gym.world_models.gguf_weights",
 }
 
 

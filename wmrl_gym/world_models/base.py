@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -64,6 +64,27 @@ class Prediction:
     info: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class DataSpan:
+    """Which of all real transitions that a model was ever given its present knowledge comes from.
+
+    Args:
+        first: number of the oldest, counted from 0.
+        end: one more than the number of the newest.
+        kept: how many of those between were kept; fewer than ``end - first`` where older ones were thinned out.
+        by_context: how many of them each context has, by its name.
+    """
+
+    first: int
+    end: int
+    kept: int
+    by_context: dict[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return asdict(self)
+
+
 class WorldModel(ABC):
     """Predicts what steps would return. Everything is batched over B rollouts, for any B; the state is the caller's.
 
@@ -84,6 +105,9 @@ class WorldModel(ABC):
 
     pairs: ClassVar[PairKind] = "teacher_forced"
     """How anchor pairs are best predicted: from each real observation, or by rolling on from the episode's start."""
+
+    learns_aside: ClassVar[bool] = False
+    """Whether :meth:`update` is :meth:`digest` and :meth:`adopt`, of which the first may run while the model is stepped."""
 
     interface: Interface | None = None
 
@@ -111,6 +135,17 @@ class WorldModel(ABC):
             Measures of the fit, to be logged; {} from a model that cannot learn.
         """
         return {}
+
+    def digest(self, transitions: Transitions, rng: np.random.Generator) -> Any:
+        """The slow part of :meth:`update`, of a model that ``learns_aside``; may run on another thread while the model predicts.
+
+        Nothing that predictions depend on changes. At most one call runs at a time, and its result is adopted before the next.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not learn aside")
+
+    def adopt(self, digested: Any) -> dict[str, float]:
+        """The quick part: take over what :meth:`digest` returned, and give the measures that :meth:`update` gives."""
+        raise NotImplementedError(f"{type(self).__name__} does not learn aside")
 
     def save(self, path: str | Path) -> None:
         """Write all that was learnt below the folder ``path`` (safetensors and json, never pickle)."""

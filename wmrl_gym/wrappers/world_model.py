@@ -12,7 +12,7 @@ from wmrl_gym.world_models import PairKind, WorldModel
 from wmrl_gym.wrappers.engine import Engine, Schedule
 from wmrl_gym.wrappers.execution import EnvExecution
 from wmrl_gym.wrappers.judged import Replaces, engine_of
-from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom
+from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom, UpdateMode
 from wmrl_gym.wrappers.sources import execution_of, schedule_of, time_limit
 
 _ONLY = np.zeros(1, np.int64)
@@ -35,6 +35,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         anchor_mode: "blocking" or "background".
         pairs: how anchor predictions are made, "teacher_forced" or "open_loop"; None takes the model's own choice.
         update_every: real transitions between two updates of the model; 0 never updates it.
+        update_mode: "blocking", or "background": a model that allows it learns on another thread while episodes go on.
         max_model_steps: imagined episodes are truncated after so many steps: a number, or a function of how many real
             transitions there have been (a horizon that grows as the model gets better).
         start_states: "real": imagined episodes start at a real reset. "buffer": at an observation that really occurred, so that
@@ -73,6 +74,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         anchor_mode: AnchorMode = "blocking",
         pairs: PairKind | None = None,
         update_every: int = 32,
+        update_mode: UpdateMode = "blocking",
         max_model_steps: Horizon = None,
         start_states: StartFrom = "real",
         max_in_flight: int = 64,
@@ -90,6 +92,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
             anchor_mode=anchor_mode,
             pairs=model.pairs if pairs is None else pairs,
             update_every=update_every,
+            update_mode=update_mode,
             max_model_steps=max_model_steps,
             start_states=start_states,
             max_episode_steps=time_limit(env),

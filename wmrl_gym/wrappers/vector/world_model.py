@@ -15,7 +15,7 @@ from wmrl_gym.slots import SlotStep, SlotVectorEnv
 from wmrl_gym.world_models import PairKind, WorldModel
 from wmrl_gym.wrappers.engine import Schedule
 from wmrl_gym.wrappers.judged import Replaces, engine_of
-from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom
+from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom, UpdateMode
 from wmrl_gym.wrappers.sources import executions_of, schedule_of
 from wmrl_gym.wrappers.world_model import cost_of, engine_stats
 
@@ -38,6 +38,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
         warmup: real steps with random actions before the first episode of a model that knows nothing yet, or as many as the model
             asks for (``min_transitions``), if that is more; 0 makes the first episodes real instead.
         update_every: real transitions between two updates of the model; 0 never updates it.
+        update_mode: "blocking", or "background": a model that allows it learns on another thread while environments are stepped.
         max_model_steps: imagined episodes are truncated after so many steps: a number, or a function of how many real
             transitions there have been (a horizon that grows as the model gets better).
         start_states: "real": imagined episodes start at a real reset. "buffer": at an observation that really occurred, so that
@@ -79,6 +80,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
         pairs: PairKind | None = None,
         warmup: int = 64,
         update_every: int = 32,
+        update_mode: UpdateMode = "blocking",
         max_model_steps: Horizon = None,
         start_states: StartFrom = "real",
         max_in_flight: int = 64,
@@ -99,6 +101,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
             anchor_mode=anchor_mode,
             pairs=model.pairs if pairs is None else pairs,
             update_every=update_every,
+            update_mode=update_mode,
             max_model_steps=max_model_steps,
             start_states=start_states,
             max_episode_steps=limit,
