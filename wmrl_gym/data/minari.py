@@ -83,6 +83,7 @@ def _create(dataset_id: str, buffer: list[Any], *, env: gym.Env[Any, Any], colle
             requirements=requirements,
             description=f"{collection.policy} episodes of {collection.env_id}, successes and failures",
             data_format="hdf5",
+            jpeg_encoding=False,  # images as they are
         )
 
 
