@@ -101,7 +101,7 @@ def test_the_mean_is_what_the_drawn_members_vary_around(models: dict[str, Ensemb
         state = model.begin(np.repeat(row.observation, 4000, axis=0), {}, rng)
         _, told = model.step(state, np.repeat(row.action, 4000, axis=0), rng)
         means[name] = told.observation.mean(axis=0)
-        assert (told.observation.astype(np.float64).std(axis=0) > 1e-9).all() == (name != "mean")
+        assert (np.ptp(told.observation, axis=0) > 1e-3).all() == (name != "mean")
     np.testing.assert_allclose(means["ts1"], means["mean"], atol=0.02)
     np.testing.assert_allclose(means["ts_inf"], means["mean"], atol=0.02)
 

@@ -150,13 +150,14 @@ class EnsembleDynamics(WorldModel):
         if self._fit is None:
             same = observation_codec.decode(state.observation)
             return state, Prediction(same, np.zeros(n), unknown, no, no.copy(), yes, no.copy(), {"disagreement": unknown.copy()})
-        actions = action_codec.encode(action)
+        inputs = self._fit.inputs(state.observation, action_codec.encode(action))
         elite, noise, chance = self._draw(self._fit, state.seed, key)
-        mean, std = self._fit.delta(state.observation, actions, elite)
+        mean, std = self._fit.delta(inputs, elite)
         after = state.observation + mean if noise is None else state.observation + mean + std * noise
-        predicted = observation_codec.decode(np.clip(after, self._fit.seen.low, self._fit.seen.high))
+        seen = self._fit.seen
+        predicted = observation_codec.decode(np.minimum(np.maximum(after, seen.low), seen.high))
         vector = observation_codec.encode(predicted)
-        guess = self._fit.guess(state.observation, actions, vector, elite)
+        guess = self._fit.guess(inputs, vector, elite)
         reward = guess.reward if self.interface is None else np.clip(guess.reward, *self.interface.reward_range)
         return DynamicsState(vector, state.seed), Prediction(
             predicted,
