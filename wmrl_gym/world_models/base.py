@@ -154,3 +154,37 @@ class WorldModel(ABC):
     def load(self, path: str | Path) -> None:
         """Read what :meth:`save` wrote."""
         raise NotImplementedError(f"{type(self).__name__} has nothing to load")
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a real step of B rollouts brought, but for its reward.
+
+    Args:
+        observation: batch.
+        terminated: bool, shape (B,).
+        truncated: bool, shape (B,).
+    """
+
+    observation: Any
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+
+
+class RewardModel(WorldModel):
+    """A world model of the reward only: real steps are taken, and it says what they are worth (``replaces="reward"``).
+
+    A subclass writes :meth:`begin` and :meth:`judge`.
+    """
+
+    @abstractmethod
+    def judge(self, state: Any, action: Any, observed: Observed, rng: np.random.Generator) -> tuple[Any, Prediction]:
+        """What a real step of every rollout is worth. Pure, as :meth:`step` is; the prediction repeats what was observed."""
+
+    def step(self, state: Any, action: Any, rng: np.random.Generator) -> tuple[Any, Prediction]:
+        """Refuses: it predicts no observations.
+
+        Raises:
+            WorldModelError: always.
+        """
+        raise WorldModelError(f'{type(self).__name__} judges real steps and predicts none: wrap with replaces="reward"')

@@ -11,6 +11,7 @@ from wmrl_gym.slots import sample_at, stack_samples
 from wmrl_gym.world_models import PairKind, WorldModel
 from wmrl_gym.wrappers.engine import Engine, Schedule
 from wmrl_gym.wrappers.execution import EnvExecution
+from wmrl_gym.wrappers.judged import Replaces, engine_of
 from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom, UpdateMode
 from wmrl_gym.wrappers.sources import execution_of, schedule_of, time_limit
 
@@ -39,10 +40,13 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
             transitions there have been (a horizon that grows as the model gets better).
         start_states: "real": imagined episodes start at a real reset. "buffer": at an observation that really occurred, so that
             short ones reach everywhere; anchors still start at a real reset.
+        replaces: "step": the model predicts whole steps. "reward": all steps are real, and the model (a
+            :class:`~wmrl_gym.world_models.RewardModel`) says what they are worth, except in anchors.
         seed: of anchor choices and imagination, until ``reset(seed=...)`` gives another; None draws one.
 
     Raises:
-        TypeError: a vector environment, which has an engine of its own, or something else that is no environment.
+        TypeError: a vector environment, which has an engine of its own, or something else that is no environment; or a model
+            that cannot replace what it is to.
         ValueError: an argument out of range.
 
     >>> from wmrl_gym.world_models import Prediction
@@ -74,6 +78,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         max_model_steps: Horizon = None,
         start_states: StartFrom = "real",
         max_in_flight: int = 64,
+        replaces: Replaces = "step",
         seed: int | None = None,
     ) -> None:
         if not isinstance(env, gym.Env):
@@ -97,7 +102,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         self.model = model
         real = execution_of(env, background=anchor_mode == "background")
         model.bind(real.interface)
-        self.engine = Engine(real, model, schedule=schedule_of(anchors, group_size), options=options)
+        self.engine = engine_of(replaces, real, model, schedule=schedule_of(anchors, group_size), options=options)
         self._over = True
         self._real = False
         self._transcript: list[str] = []

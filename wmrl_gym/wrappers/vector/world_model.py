@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from wmrl_gym.factored import Factored
 from wmrl_gym.slots import SlotStep, SlotVectorEnv
 from wmrl_gym.world_models import PairKind, WorldModel
-from wmrl_gym.wrappers.engine import Engine, Schedule
+from wmrl_gym.wrappers.engine import Schedule
+from wmrl_gym.wrappers.judged import Replaces, engine_of
 from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom, UpdateMode
 from wmrl_gym.wrappers.sources import executions_of, schedule_of
 from wmrl_gym.wrappers.world_model import cost_of, engine_stats
@@ -43,11 +44,12 @@ class WorldModelVectorEnv(SlotVectorEnv):
         start_states: "real": imagined episodes start at a real reset. "buffer": at an observation that really occurred, so that
             short ones reach everywhere; anchors still start at a real reset.
         max_in_flight: background anchors that wait or run at once; one more waits for one of them.
+        replaces: "step": the model predicts whole steps. "reward": all steps are real, and the model says what they are worth.
         autoreset_mode: Gymnasium's.
         seed: of the run until ``reset(seed=...)`` gives another; None draws one.
 
     Raises:
-        TypeError: ``source`` is none of these.
+        TypeError: ``source`` is none of these, or the model cannot replace what it is to.
         ValueError: an argument out of range.
 
     >>> from wmrl_gym.world_models import Prediction
@@ -82,6 +84,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
         max_model_steps: Horizon = None,
         start_states: StartFrom = "real",
         max_in_flight: int = 64,
+        replaces: Replaces = "step",
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         seed: int | None = None,
     ) -> None:
@@ -108,7 +111,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
         self.model = model
         self.warmup = warmup
         model.bind(interface)
-        self.engine = Engine(real, model, schedule=schedule, options=options)
+        self.engine = engine_of(replaces, real, model, schedule=schedule, options=options)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
