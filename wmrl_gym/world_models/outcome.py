@@ -266,15 +266,15 @@ class OutcomeModel(AttemptModel):
         Raises:
             WorldModelError: the folder holds no such model, or one that other features or another network made.
         """
-        self._waiting = Saved.read(Path(path))
-        self._learnt = Learnt(None, self._waiting.executions, None)
-        if self.interface is not None:
-            self._take_over(self._waiting)
-
-    def _take_over(self, saved: Saved) -> None:
+        saved = Saved.read(Path(path))
         self.encoder = saved.encoder_like(self.encoder)
         for name, value in saved.settings.items():
             setattr(self, name, value)
+        self._learnt, self._waiting = Learnt(None, saved.executions, None), saved
+        if self.interface is not None:
+            self._take_over(saved)
+
+    def _take_over(self, saved: Saved) -> None:
         evidence = saved.evidence_for(self.factored)
         self._learnt = Learnt(evidence, saved.executions, None if evidence is None else self._fitted_on(evidence))
         self._waiting = None
