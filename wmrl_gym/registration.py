@@ -21,8 +21,8 @@ _IMAGINED = (
     "update_every",
     "max_model_steps",
     "start_states",
-    "start_states",
     "max_in_flight",
+    "uncertainty",
     "seed",
 )
 
