@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measure(num_envs: int, *, rounds: int) -> dict[str, list[float]]:
     """CPU seconds a step, by contestant and round; a round is twelve steps, four episodes."""
-    model = OutcomeModel(text_encoder="none")
+    model = OutcomeModel(encoder="none")
     made: dict[str, Any] = {"engine": _engine(num_envs, model)}
     made |= {name: wrap(_engine(num_envs, model)) for name, wrap in stacks().items()}
     seconds: dict[str, list[float]] = {name: [] for name in made}

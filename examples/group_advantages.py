@@ -78,7 +78,7 @@ def train(config: Config) -> dict[str, float]:
     designs = AutoResearchDesign(config.tasks.split(","), max_turns=1, workers=2)
     imagined = WorldModelVectorEnv(
         designs,
-        OutcomeModel(text_encoder="none", seed=config.seed),
+        OutcomeModel(encoder="none", seed=config.seed),
         num_envs=n,
         max_real=2,
         anchors=config.anchors,

@@ -158,7 +158,7 @@ def environments(arm: str, config: EqualConfig, *, designs: RememberedDesigns, s
     mode = AutoresetMode.SAME_STEP
     if arm == "real":
         return FactoredVectorEnv(designs, num_envs=config.real_envs, max_real=config.workers, autoreset_mode=mode)
-    model = OutcomeModel(seed=seed, text_encoder="none")
+    model = OutcomeModel(seed=seed, encoder="none")
     shared: dict[str, Any] = {
         "num_envs": config.num_envs,
         "max_real": config.workers,
