@@ -92,7 +92,7 @@ def foresee(backend: Any, count: int, *, first: int) -> float:
     replies = [f"```python\nimport pandas as pd\nprint({first + number})\n```" for number in range(count)]
     attempt = text.attempt(text.begin(*text.start(np.zeros(count, np.int64))), replies)
     started = perf_counter()
-    model.predict(attempt, np.zeros(count, np.int64), np.random.default_rng(0))
+    model.predict(attempt, np.random.default_rng(0))
     return perf_counter() - started
 
 

@@ -132,17 +132,6 @@ class OutcomeModel(AttemptModel):
             raise KeyError(f"execution {number} is not kept")
         return str(evidence.text[rows[0]]), batch.take(evidence.outcome, rows)
 
-    def predict(self, attempt: Any, rng: np.random.Generator) -> tuple[Outcome, NDArray[np.float64]]:
-        """The outcomes of a batch of attempts.
-
-        Returns:
-            The outcomes (their value an expectation unless ``sample``), and the standard deviation of the value's error,
-            float64, shape (B,): 0 where the gate answered, NaN before the first fit.
-        """
-        n = len(self.factored.text(attempt))
-        foresight = self.foresee(attempt, np.zeros(n, np.int64), seed=rng.integers(2**31, size=n), rng=rng)
-        return foresight.outcome, foresight.std
-
     def chances(self, attempt: Any) -> NDArray[np.float64]:
         """Calibrated probability of each status, where the gate does not answer: float64, shape (B, S), rows summing to 1."""
         known = self._learnt.fit
