@@ -230,7 +230,7 @@ def test_the_oldest_starts_go_first_and_resuming_draws_the_same() -> None:
 
 def test_factored_environments_keep_a_state_that_no_observation_holds() -> None:
     with pytest.raises(ValueError, match="factored environment keeps a state of its own"):
-        WorldModelVectorEnv(Bandit(), OutcomeModel(8, text_encoder="none"), num_envs=2, start_states="buffer")
+        WorldModelVectorEnv(Bandit(), OutcomeModel(8, encoder="none"), num_envs=2, start_states="buffer")
 
 
 def test_other_starts_are_refused() -> None:

@@ -89,7 +89,7 @@ def test_warm_up_ends_where_episodes_do_not() -> None:
 
 def test_a_model_that_knows_nothing_makes_no_pairs() -> None:
     bandit = Bandit()
-    env = corrected(FactoredEnv(bandit), OutcomeModel(8, min_executions=30, text_encoder="none"))
+    env = corrected(FactoredEnv(bandit), OutcomeModel(8, min_executions=30, encoder="none"))
     run(env, 6)
     assert env.get_wrapper_attr("engine").stream.added == 0
 
@@ -151,12 +151,12 @@ def test_the_adaptive_preset_learns_from_what_was_done() -> None:
     class Wrong(OutcomeModel):
         """Believes that one design is worth nothing."""
 
-        def predict(self, attempt: Any, rng: Any) -> Any:
-            outcome, std = super().predict(attempt, rng)
-            outcome.value[attempt.design[:, 0] == 1] = 0.2
-            return outcome, std
+        def foresee(self, attempt: Any, context: Any, **options: Any) -> Any:
+            foresight = super().foresee(attempt, context, **options)
+            foresight.outcome.value[attempt.design[:, 0] == 1] = 0.2
+            return foresight
 
-    model = Wrong(8, text_encoder="none")
+    model = Wrong(8, encoder="none")
     WorldModelVectorEnv(bandit, model, num_envs=1, seed=0).warm_up(96)
     env = corrected(FactoredEnv(bandit), model, preset="adaptive", anchors=1.0, update_every=0)
     before = env.stats()["residual/kappa"]  # type: ignore[attr-defined]
@@ -213,7 +213,7 @@ def test_real_episodes_of_an_unfitted_model_need_no_joining() -> None:
     bandit = Bandit()
     envs = corrected_vector(
         bandit,
-        OutcomeModel(8, text_encoder="none"),
+        OutcomeModel(8, encoder="none"),
         num_envs=4,
         warmup=0,
         anchors=0.2,

@@ -77,12 +77,12 @@ class StudyConfig:
 
     arms: tuple[str, ...] = ("real", "model", "paper", "recommended")
     tasks: tuple[str, ...] | None = None
-    seconds: float = 35.0
+    seconds: float = 30.0
     seed: int = 0
     num_envs: int = 128
     real_envs: int = 16
     workers: int = 2
-    anchors: float = 0.005
+    anchors: float = 0.0015
     max_in_flight: int = 8
     max_gain: float = 2.0
     warmup: int = 48

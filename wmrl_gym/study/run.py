@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from safetensors.torch import load_file, save_file
 
+from wmrl_gym.envs.manipulation.versions import SIMULATORS, versions_of
 from wmrl_gym.sandbox import Sandbox
 from wmrl_gym.study.config import ARMS, StudyConfig
 from wmrl_gym.study.evaluation import Evaluator, Grade, mean_and_error
@@ -39,7 +40,7 @@ class Study:
         memory: file that remembers the designs executed in evaluation; by default one in the folder.
 
     Raises:
-        StudyMismatch: the folder holds a comparison with another configuration.
+        StudyMismatch: the folder holds a comparison with another configuration, or files that are not a comparison's.
     """
 
     def __init__(self, config: StudyConfig, folder: Path, *, console: Console, memory: Path | None = None) -> None:
@@ -58,6 +59,8 @@ class Study:
                     f"{folder} holds a comparison with other settings ({', '.join(differing)}): "
                     "choose another folder with --out, or begin anew with --fresh"
                 )
+        elif any(folder.iterdir()):
+            raise StudyMismatch(f"{folder} holds other files, and no comparison: choose another folder with --out")
         _write_json(path, wanted)
 
     def run(self, sandbox: Sandbox | None = None) -> list[Row]:
@@ -155,7 +158,7 @@ def show(rows: list[Row], console: Console, folder: Path) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """The processor, and how many of it: what a time was measured on."""
+    """The processor, how many of it, and the versions: what a run ran on."""
     import platform
 
     name = platform.processor() or platform.machine()
@@ -163,7 +166,9 @@ def machine() -> dict[str, Any]:
         if line.startswith("model name"):
             name = line.split(":", 1)[1].strip()
             break
-    return {"cpu": name, "cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
+    versions = versions_of("gymnasium", "numpy", "stable-baselines3", "torch", *SIMULATORS)
+    found = {"cpu": name, "cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
+    return {**found, "versions": versions}
 
 
 def _lines(path: Path) -> list[str]:

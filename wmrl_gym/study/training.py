@@ -114,7 +114,7 @@ def environments(arm: str, config: StudyConfig, *, sandbox: Sandbox, seed: int) 
     }
     if arm == "real":
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared)
-    model = OutcomeModel(seed=seed, text_encoder="none")
+    model = OutcomeModel(seed=seed, encoder="none")
     imagined: dict[str, Any] = {"world_model": model, "seed": seed, "warmup": 0, "update_every": 12}
     if arm == "model":
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined, anchors=0.0)

@@ -24,6 +24,7 @@ from wmrl_gym.wrappers.background import NO_PAIR, BackgroundAnchors, Recording
 from wmrl_gym.wrappers.execution import RealExecution, RealStep
 from wmrl_gym.wrappers.options import Cost, EngineOptions
 from wmrl_gym.wrappers.starts import StartStates
+from wmrl_gym.wrappers.updates import BackgroundUpdates
 
 
 class Schedule(Protocol):
@@ -74,6 +75,8 @@ class Engine:
         """Real episodes or steps whose grade infrastructure lost."""
         self._base_schedule = schedule
         self._learnt = 0
+        aside = options.update_mode == "background" and model.learns_aside
+        self._updates = BackgroundUpdates(model) if aside else None
         self._pair_count = 0
         self._behind = BackgroundAnchors(real, max_in_flight=options.max_in_flight)
         self._late: tuple[dict[int, float], set[int]] | None = None
@@ -152,19 +155,34 @@ class Engine:
         return result
 
     def learn(self) -> None:
-        """Update the model if enough real transitions are new."""
+        """Update the model if enough real transitions are new; a model that knows nothing is not waited with."""
+        self._adopt(wait=False)
         due = self.options.update_every if self.model.fitted else 1
-        if self.options.update_every and self.buffer.added - self._learnt >= due:
+        if not self.options.update_every or self.buffer.added - self._learnt < due:
+            return
+        if self._updates is None or not self.model.fitted:
             self.update_model()
+        elif not self._updates.running:
+            new = self.buffer.since(self._learnt)
+            self._learnt = self.buffer.added
+            if new is not None:
+                self._updates.begin(new, seed=int(self.rng.integers(2**31)))
 
     def update_model(self) -> None:
-        """Update the model on the real transitions that it has not seen."""
+        """Update the model on the real transitions that it has not seen, and wait for that."""
+        self._adopt(wait=True)
         new = self.buffer.since(self._learnt)
         self._learnt = self.buffer.added
         if new is not None:
             started = time.perf_counter()
             self.measures = self.model.update(new, self.rng)
             self.cost.update_s += time.perf_counter() - started
+
+    def _adopt(self, *, wait: bool) -> None:
+        """Take over an update that has finished in the background."""
+        if self._updates is not None:
+            self.measures = self._updates.adopt(wait=wait) or self.measures
+            self.cost.update_s += self._updates.spent()
 
     def warm_up(self, executions: int, *, seconds: float = np.inf) -> int:
         """Run random actions for real, side by side, until so many steps were executed, and fit the model on them.
@@ -241,6 +259,7 @@ class Engine:
             RuntimeError: a real episode of an environment that cannot be saved is under way.
         """
         self.poll()
+        self._adopt(wait=True)  # what a checkpoint says was learnt is in the model
         return {
             "seed": self.seed,
             "rng": self.rng.bit_generator.state,
@@ -260,6 +279,8 @@ class Engine:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what :meth:`state_dict` described."""
         self._behind.cancel()
+        if self._updates is not None:
+            self._updates.forget()
         self.reseed(state["seed"])
         self.rng.bit_generator.state = state["rng"]
         for name, value in state["counters"].items():
@@ -280,8 +301,10 @@ class Engine:
             self._behind.resubmit(deepcopy(recording))
 
     def close(self) -> None:
-        """Stop real execution."""
+        """Stop real execution, and the update that runs in the background."""
         self._behind.cancel()
+        if self._updates is not None:
+            self._updates.close()
         self.real.close()
 
     def _decide(self, slots: NDArray[np.int64], seeds: list[int | None]) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ from wmrl_gym.world_models import PairKind
 
 AnchorMode = Literal["blocking", "background"]
 StartFrom = Literal["real", "buffer"]
+UpdateMode = Literal["blocking", "background"]
 Horizon: TypeAlias = int | Callable[[int], int] | None
 """Steps of an imagined episode: a number, a function of how many real transitions there have been, or None for no limit."""
 
@@ -25,6 +26,8 @@ class EngineOptions:
         anchor_mode: whether anchor episodes are the real ones ("blocking") or run behind imagined ones ("background").
         pairs: how an anchor's prediction is made: from each real observation, or rolled on from the episode's start.
         update_every: real transitions between two updates of the world model; 0 never updates it.
+        update_mode: whether an update holds up the step that it falls due at ("blocking"), or runs on a thread of its own, where
+            the model allows it, and is adopted at the first step after it has finished ("background"), which no seed decides.
         max_model_steps: an imagined episode is truncated after so many steps; decided when it starts.
         start_states: imagined episodes start at a real reset, or ("buffer") at an observation that really occurred. Anchors, and
             episodes whose seed or options are given, start at a real reset in any case.
@@ -38,6 +41,7 @@ class EngineOptions:
     anchor_mode: AnchorMode = "blocking"
     pairs: PairKind = "open_loop"
     update_every: int = 32
+    update_mode: UpdateMode = "blocking"
     max_model_steps: Horizon = None
     start_states: StartFrom = "real"
     max_episode_steps: int | None = None
@@ -52,6 +56,8 @@ class EngineOptions:
             raise ValueError(f'pairs must be "teacher_forced" or "open_loop", got {self.pairs!r}')
         if self.update_every < 0:
             raise ValueError(f"update_every must be 0 (never) or more, got {self.update_every}")
+        if self.update_mode not in ("blocking", "background"):
+            raise ValueError(f'update_mode must be "blocking" or "background", got {self.update_mode!r}')
         if isinstance(self.max_model_steps, int) and self.max_model_steps < 1:
             raise ValueError(f"max_model_steps must be at least 1, got {self.max_model_steps}")
         if self.start_states not in ("real", "buffer"):
@@ -82,7 +88,7 @@ class Cost:
         real_wall_s: seconds that real execution ran, summed over everything that ran side by side.
         predict_s: seconds inside the world model's ``step`` and ``begin``.
         wait_s: seconds that stepping stood still for real execution.
-        update_s: seconds inside the world model's ``update``.
+        update_s: seconds inside the world model's ``update``; in the background, of the thread that it runs on.
         imagined: steps that the world model answered.
     """
 

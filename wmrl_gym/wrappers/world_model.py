@@ -11,7 +11,8 @@ from wmrl_gym.slots import sample_at, stack_samples
 from wmrl_gym.world_models import PairKind, WorldModel
 from wmrl_gym.wrappers.engine import Engine, Schedule
 from wmrl_gym.wrappers.execution import EnvExecution
-from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom
+from wmrl_gym.wrappers.judged import Replaces, engine_of
+from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom, UpdateMode
 from wmrl_gym.wrappers.sources import execution_of, schedule_of, time_limit
 
 _ONLY = np.zeros(1, np.int64)
@@ -34,14 +35,18 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         anchor_mode: "blocking" or "background".
         pairs: how anchor predictions are made, "teacher_forced" or "open_loop"; None takes the model's own choice.
         update_every: real transitions between two updates of the model; 0 never updates it.
+        update_mode: "blocking", or "background": a model that allows it learns on another thread while episodes go on.
         max_model_steps: imagined episodes are truncated after so many steps: a number, or a function of how many real
             transitions there have been (a horizon that grows as the model gets better).
         start_states: "real": imagined episodes start at a real reset. "buffer": at an observation that really occurred, so that
             short ones reach everywhere; anchors still start at a real reset.
+        replaces: "step": the model predicts whole steps. "reward": all steps are real, and the model (a
+            :class:`~wmrl_gym.world_models.RewardModel`) says what they are worth, except in anchors.
         seed: of anchor choices and imagination, until ``reset(seed=...)`` gives another; None draws one.
 
     Raises:
-        TypeError: a vector environment, which has an engine of its own, or something else that is no environment.
+        TypeError: a vector environment, which has an engine of its own, or something else that is no environment; or a model
+            that cannot replace what it is to.
         ValueError: an argument out of range.
 
     >>> from wmrl_gym.world_models import Prediction
@@ -69,9 +74,11 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         anchor_mode: AnchorMode = "blocking",
         pairs: PairKind | None = None,
         update_every: int = 32,
+        update_mode: UpdateMode = "blocking",
         max_model_steps: Horizon = None,
         start_states: StartFrom = "real",
         max_in_flight: int = 64,
+        replaces: Replaces = "step",
         seed: int | None = None,
     ) -> None:
         if not isinstance(env, gym.Env):
@@ -85,6 +92,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
             anchor_mode=anchor_mode,
             pairs=model.pairs if pairs is None else pairs,
             update_every=update_every,
+            update_mode=update_mode,
             max_model_steps=max_model_steps,
             start_states=start_states,
             max_episode_steps=time_limit(env),
@@ -94,7 +102,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         self.model = model
         real = execution_of(env, background=anchor_mode == "background")
         model.bind(real.interface)
-        self.engine = Engine(real, model, schedule=schedule_of(anchors, group_size), options=options)
+        self.engine = engine_of(replaces, real, model, schedule=schedule_of(anchors, group_size), options=options)
         self._over = True
         self._real = False
         self._transcript: list[str] = []

@@ -18,7 +18,7 @@ from wmrl_gym.envs.autoresearch.reply import syntax_error, understand
 from wmrl_gym.envs.autoresearch.static_features import static_features
 from wmrl_gym.envs.autoresearch.task import Task
 from wmrl_gym.envs.factored_env import FactoredEnv
-from wmrl_gym.factored import Outcome
+from wmrl_gym.factored import Outcome, Printed
 from wmrl_gym.sandbox import Limits, Sandbox
 from wmrl_gym.spaces import UnicodeText
 
@@ -155,6 +155,22 @@ class AutoResearchText(AutoResearch[TextAttempt]):
                 status, shown = int(outcome.status[i]), float(outcome.shown[i])
                 feedback[i] = expected_report(self.tasks[context], status, shown, limits=self.limits[context])
         return replace(outcome, feedback=feedback)
+
+    def report(self, attempt: TextAttempt, outcome: Outcome, printed: Sequence[Printed]) -> Outcome:
+        """Write what the sandbox would report, with the traceback or the output that a model expects."""
+        feedback = outcome.feedback.copy()
+        for i, (context, code) in enumerate(zip(attempt.task, attempt.code, strict=True)):
+            if outcome.known[i] and attempt.kind[i] == CODE:
+                status, shown = int(outcome.status[i]), float(outcome.shown[i])
+                feedback[i] = expected_report(
+                    self.tasks[context], status, shown, limits=self.limits[context], code=code, printed=printed[i]
+                )
+        return replace(outcome, feedback=feedback)
+
+    def briefing(self, context: int) -> str:
+        """The goal, without how to reply, and the description of the data."""
+        goal = self._statements[context].removesuffix(_PROTOCOL).rstrip()
+        return f"{goal}\n\n{self.tasks[context].description}"
 
     def _programs(self, attempt: TextAttempt) -> Sequence[tuple[int, str]]:
         return list(zip(attempt.task.tolist(), attempt.code, strict=True))
