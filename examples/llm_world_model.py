@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, value in vars(Config()).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
     config = Config(**vars(parser.parse_args(argv)))
-    model = LLMWorldModel(language_model(config), design=config.design, max_briefing=400)  # type: ignore[arg-type]
+    model = LLMWorldModel(language_model(config), design=config.design, max_briefing=200, shots=1)  # type: ignore[arg-type]
     env = WorldModelWrapper(
         gym.make("wmrl/AutoResearch-v0", task=config.task, max_turns=1),
         model,

@@ -80,7 +80,7 @@ def test_a_world_model_without_a_server(local: LocalModel, text: AutoResearchTex
     assert model.samples == 1, "sampling tells nothing that the chances do not"
     model.bind(interface(text))
     attempt = text.attempt(text.begin(*text.start(np.arange(2))), ["```python\nprint(1)\n```", "```python\nx = 1 / 0\n```"])
-    outcome, std = model.predict(attempt, np.zeros(2, np.int64), np.random.default_rng(0))
+    outcome, std = model.predict(attempt, np.random.default_rng(0))
     assert outcome.known.all()
     assert ((outcome.value > 0) & (outcome.value < 1)).all()
     assert (std > 0).all()

@@ -92,7 +92,6 @@ def test_answers_become_rewards_doubts_and_feedback_in_the_sandboxs_form(design:
         model = bound(asking(server), text, design=design)
         outcome, std = model.predict(
             text.attempt(text.begin(*text.start(np.arange(3))), [reply(GOOD), reply(BAD), reply("x = = 1\n")]),
-            np.zeros(3, np.int64),
             np.random.default_rng(0),
         )
     assert [STATUSES[status] for status in outcome.status] == ["valid", "runtime_error", "syntax_error"]
@@ -164,7 +163,7 @@ def test_samples_that_disagree_say_more_doubt_than_samples_that_agree(text: Auto
     with serving(torn) as server:
         model = bound(asking(server), text, samples=16)
         attempt = text.attempt(text.begin(*text.start(np.arange(2))), [reply(GOOD), reply(BAD)])
-        outcome, std = model.predict(attempt, np.zeros(2, np.int64), np.random.default_rng(0))
+        outcome, std = model.predict(attempt, np.random.default_rng(0))
     assert std[1] > 2 * std[0]
     assert outcome.value[0] > outcome.value[1]
     assert len({body["seed"] for body in server.requests}) > 16
@@ -292,6 +291,18 @@ def test_attempts_without_text_are_refused_with_the_model_that_takes_them() -> N
     model = LLMWorldModel(ChatClient("http://127.0.0.1:9/v1", "small"))
     with pytest.raises(WorldModelError, match=r"this environment's have none: use OutcomeModel"):
         check_world_model(model, FactoredEnv(bandit), sizes=(1,))
+
+
+def test_it_must_be_told_which_of_several_tasks_an_attempt_is_at() -> None:
+    text = AutoResearchText(["diabetes", "digits"])
+    attempt = text.attempt(text.begin(*text.start(np.arange(2))), [reply(GOOD), reply(BAD)])
+    with serving(foresee) as server:
+        model = bound(asking(server), text)
+        with pytest.raises(WorldModelError, match="needs to know which of 2 tasks"):
+            model.predict(attempt, np.random.default_rng(0))
+        model.predict(attempt, np.random.default_rng(0), context=np.array([1, 0]))
+    briefed = {body["messages"][1]["content"].split(":")[0] for body in server.requests}
+    assert briefed == {"Task diabetes", "Task digits"}
 
 
 @pytest.mark.parametrize(

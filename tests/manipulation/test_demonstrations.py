@@ -144,7 +144,7 @@ def collect(*arguments: str, out: Path) -> int:
 def test_collect_records_experts_in_both_formats_and_goes_on_where_it_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ("wmrl/VLAManipulation-v0", "--task", "drawer-open,reach", "--expert", "--set", "image_size=32")
+    arguments = ("wmrl/VLAManipulation-v0", "--task", "drawer-open,reach", "--expert", "--set", "image_size=16")
     assert collect(*arguments, "--episodes", "1", out=tmp_path) == 0
     files = sorted((tmp_path / "episodes").iterdir())
     before = [file.stat().st_mtime_ns for file in files]

@@ -22,7 +22,7 @@ from wmrl_gym.wrappers.vector import WorldModelVectorEnv
 @pytest.fixture(scope="module")
 def learnt() -> ProgressModel:
     model = ProgressModel(seed=0)
-    model.fit(demonstrations(16), steps=250)
+    model.fit(demonstrations(16), steps=200)
     return model
 
 
@@ -97,7 +97,7 @@ def test_paid_step_by_step_it_sums_to_the_same(learnt: ProgressModel, tmp_path: 
             rewards.append(reward)
             over = terminated or truncated
         returns[pays] = sum(rewards)
-        assert sum(reward != 0 for reward in rewards) == (1 if pays == "end" else len(rewards))
+        assert (sum(reward != 0 for reward in rewards) == 1) == (pays == "end")
     assert returns["each"] == pytest.approx(returns["end"])
 
 
@@ -132,7 +132,8 @@ def test_until_it_knows_anything_episodes_are_anchors_and_make_no_pairs() -> Non
 
 
 def test_corrections_go_on_top_and_learn_what_success_is_worth(learnt: ProgressModel) -> None:
-    env = ResidualCorrection(OnlineDebiasing(WorldModelWrapper(Bars(), learnt, anchors=0.5, replaces="reward", seed=0)))
+    judged = WorldModelWrapper(Bars(), learnt, anchors=0.5, replaces="reward", update_every=0, seed=0)
+    env = ResidualCorrection(OnlineDebiasing(judged))
     env.reset(seed=0)
     for _ in range(40):
         over = False
@@ -140,7 +141,8 @@ def test_corrections_go_on_top_and_learn_what_success_is_worth(learnt: ProgressM
             _, _, terminated, truncated, info = env.step(np.array([1.0], np.float32))
             over = terminated or truncated
         env.reset()
-    assert info["calibrated_reward"] > info["wm_reward"] - 0.05 or info["calibrated_reward"] > 0.8
+    # Every one of these episodes succeeds: the truth is 1, and the calibration moves from what is predicted towards it.
+    assert info["wm_reward"] < info["calibrated_reward"] <= 1.0 + 1e-6
 
 
 def test_many_environments_are_judged_at_once(learnt: ProgressModel) -> None:

@@ -17,7 +17,7 @@ import wmrl_gym  # noqa: F401
 from wmrl_gym.world_models.sentences import HashedWords, TransformerSentences, sentence_encoder
 from wmrl_gym.wrappers import EncodeInstruction, StackImages
 
-OPTIONS: dict[str, Any] = {"task": ["drawer-open", "reach"], "image_size": 32}
+OPTIONS: dict[str, Any] = {"task": ["drawer-open", "reach"], "image_size": 40}
 
 
 def make_env() -> gym.Env[Any, Any]:

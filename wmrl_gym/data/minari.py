@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import numpy as np
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
-from wmrl_gym.data.demonstrations import Episode, EpisodeFolder
+from wmrl_gym.data.demonstrations import Collection, Episode, EpisodeFolder
 
 
 def write_minari(
@@ -43,10 +45,8 @@ def write_minari(
         DependencyNotInstalled: Minari is missing.
         ValueError: there are no episodes.
     """
-    try:
-        import minari
-    except ImportError as error:
-        raise DependencyNotInstalled(f"minari is not installed, run `pip install 'wmrl-gym[minari]'` ({error})") from error
+    if find_spec("minari") is None:
+        raise DependencyNotInstalled("minari is not installed, run `pip install 'wmrl-gym[minari]'`")
     if not len(episodes):
         raise ValueError(f"there are no episodes in {episodes.path}")
     out = Path(out).absolute()
@@ -57,26 +57,34 @@ def write_minari(
         for number, episode in enumerate(episodes):
             buffer = [_buffer(env, episode, number)]
             if dataset is None:
-                dataset = minari.create_dataset_from_buffers(
-                    dataset_id,
-                    buffer=buffer,
-                    env=env.spec,
-                    observation_space=_plain(env.observation_space),
-                    action_space=_plain(env.action_space),
-                    algorithm_name=collection.policy,
-                    author="wmrl-gym",
-                    author_email="none",
-                    code_permalink="none",
-                    requirements=[f"{package}=={version}" for package, version in collection.versions.items()],
-                    description=f"{collection.policy} episodes of {collection.env_id}, successes and failures",
-                    data_format="hdf5",
-                )
+                dataset = _create(dataset_id, buffer, env=env, collection=collection)
             else:
                 dataset.update_dataset_from_buffer(buffer)
             facts = {"success": episode.success, "task": episode.task, "instruction": episode.instruction}
             dataset.storage.update_episode_metadata([facts], [number])
             progress(number + 1)
     return folder
+
+
+def _create(dataset_id: str, buffer: list[Any], *, env: gym.Env[Any, Any], collection: Collection) -> Any:
+    import minari
+
+    requirements = [f"{package}=={version}" for package, version in collection.versions.items()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an author and a permanent link that nobody knows here
+        return minari.create_dataset_from_buffers(
+            dataset_id,
+            buffer=buffer,
+            env=env.spec,
+            eval_env=env.spec,
+            observation_space=_plain(env.observation_space),
+            action_space=_plain(env.action_space),
+            algorithm_name=collection.policy,
+            requirements=requirements,
+            description=f"{collection.policy} episodes of {collection.env_id}, successes and failures",
+            data_format="hdf5",
+            jpeg_encoding=False,  # images as they are
+        )
 
 
 @contextmanager

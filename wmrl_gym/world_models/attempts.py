@@ -57,6 +57,8 @@ class AttemptModel(WorldModel):
     """A world model of factored environments. A subclass writes :meth:`foresee`."""
 
     pairs: ClassVar[PairKind] = "open_loop"
+    reads_context: ClassVar[bool] = False
+    """Whether :meth:`foresee` makes use of the context beyond what the attempt says itself."""
 
     @property
     def factored(self) -> Factored[Any, Any]:
@@ -87,6 +89,33 @@ class AttemptModel(WorldModel):
         self, attempt: Any, context: NDArray[np.int64], *, seed: NDArray[np.int64], rng: np.random.Generator
     ) -> Foresight:
         """The outcomes of a batch of attempts at the tasks in ``context``, each with a seed of its own."""
+
+    def predict(
+        self, attempt: Any, rng: np.random.Generator, *, context: NDArray[np.int64] | None = None
+    ) -> tuple[Outcome, NDArray[np.float64]]:
+        """The outcomes of a batch of attempts, apart from any rollout.
+
+        Args:
+            attempt: B attempts.
+            rng: seeds models that draw.
+            context: int64, shape (B,). Which task each is an attempt at; only a model that ``reads_context`` needs to be told.
+
+        Returns:
+            The outcomes, and the standard deviation of their values' errors, float64, shape (B,): 0 where the gate answered, NaN
+            where nothing is known of it.
+
+        Raises:
+            WorldModelError: the context is needed, and there is more than one.
+        """
+        n = len(self.factored.text(attempt))
+        if context is None:
+            if self.reads_context and len(self.factored.contexts) > 1:
+                raise WorldModelError(
+                    f"{type(self).__name__} needs to know which of {len(self.factored.contexts)} tasks: predict(..., context=...)"
+                )
+            context = np.zeros(n, np.int64)
+        foresight = self.foresee(attempt, context, seed=rng.integers(2**31, size=n), rng=rng)
+        return foresight.outcome, foresight.std
 
     def begin(self, observation: Any, info: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> AttemptState:
         inner = self.factored.begin(observation, info)

@@ -7,13 +7,13 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym.data.transitions import Transitions
-from wmrl_gym.factored import Outcome, Printed
+from wmrl_gym.factored import Printed
 from wmrl_gym.world_models.attempts import AttemptModel, Foresight
 from wmrl_gym.world_models.base import Interface, WorldModelError
 from wmrl_gym.world_models.llm_prompts import Design, Example, Prompts, Verdict, read_feedback
@@ -72,6 +72,8 @@ class LLMWorldModel(AttemptModel):
         ValueError: an argument out of range.
     """
 
+    reads_context: ClassVar[bool] = True
+
     def __init__(
         self,
         backend: LanguageModel,
@@ -110,11 +112,6 @@ class LLMWorldModel(AttemptModel):
         )
         if not self._prompts.open:
             raise WorldModelError("every status has a fixed value, so that there is no quality to ask for")
-
-    def predict(self, attempt: Any, context: NDArray[np.int64], rng: np.random.Generator) -> tuple[Outcome, NDArray[np.float64]]:
-        """The outcomes of a batch of attempts, and the standard deviation of their values' errors, float64, shape (B,)."""
-        foresight = self.foresee(attempt, context, seed=rng.integers(2**31, size=len(context)), rng=rng)
-        return foresight.outcome, foresight.std
 
     def foresee(
         self, attempt: Any, context: NDArray[np.int64], *, seed: NDArray[np.int64], rng: np.random.Generator

@@ -132,17 +132,6 @@ class OutcomeModel(AttemptModel):
             raise KeyError(f"execution {number} is not kept")
         return str(evidence.text[rows[0]]), batch.take(evidence.outcome, rows)
 
-    def predict(self, attempt: Any, rng: np.random.Generator) -> tuple[Outcome, NDArray[np.float64]]:
-        """The outcomes of a batch of attempts.
-
-        Returns:
-            The outcomes (their value an expectation unless ``sample``), and the standard deviation of the value's error,
-            float64, shape (B,): 0 where the gate answered, NaN before the first fit.
-        """
-        n = len(self.factored.text(attempt))
-        foresight = self.foresee(attempt, np.zeros(n, np.int64), seed=rng.integers(2**31, size=n), rng=rng)
-        return foresight.outcome, foresight.std
-
     def chances(self, attempt: Any) -> NDArray[np.float64]:
         """Calibrated probability of each status, where the gate does not answer: float64, shape (B, S), rows summing to 1."""
         known = self._learnt.fit
@@ -162,7 +151,7 @@ class OutcomeModel(AttemptModel):
         told = (_SHOWN if text else 0) if self.neighbours is None else self.neighbours
         info: dict[str, NDArray[Any]] = {}
         if told or (text and known is not None):
-            distance = self._distances(x)
+            distance = np.zeros((len(x), 0)) if known is None else known.distances(x)
             info = self._told(distance, told) if told else {}
             outcome = replace(outcome, feedback=self._nearest_feedback(outcome, distance)) if text else outcome
         gated = self._gated(attempt, Foresight(outcome, std, info))
@@ -236,16 +225,6 @@ class OutcomeModel(AttemptModel):
         value = np.where(self._open[status], np.clip(outcome.shown + noise, low, high), self._fixed[status])
         return replace(outcome, status=status, value=value, shown=value)
 
-    def _distances(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Mean difference to each executed attempt, in spans of the columns: float64, shape (B, N); N = 0 before any fit."""
-        known = self._learnt.fit
-        if known is None:
-            return np.zeros((len(x), 0))
-        from scipy.spatial.distance import cdist
-
-        distances: NDArray[np.float64] = cdist(x / known.scale, known.x / known.scale, "cityblock") / x.shape[1]
-        return distances
-
     def _told(self, distance: NDArray[np.float64], count: int) -> dict[str, NDArray[Any]]:
         """The nearest executed attempts, for ``info``."""
         n, evidence = len(distance), self._learnt.evidence
@@ -287,15 +266,15 @@ class OutcomeModel(AttemptModel):
         Raises:
             WorldModelError: the folder holds no such model, or one that other features or another network made.
         """
-        self._waiting = Saved.read(Path(path))
-        self._learnt = Learnt(None, self._waiting.executions, None)
-        if self.interface is not None:
-            self._take_over(self._waiting)
-
-    def _take_over(self, saved: Saved) -> None:
+        saved = Saved.read(Path(path))
         self.encoder = saved.encoder_like(self.encoder)
         for name, value in saved.settings.items():
             setattr(self, name, value)
+        self._learnt, self._waiting = Learnt(None, saved.executions, None), saved
+        if self.interface is not None:
+            self._take_over(saved)
+
+    def _take_over(self, saved: Saved) -> None:
         evidence = saved.evidence_for(self.factored)
         self._learnt = Learnt(evidence, saved.executions, None if evidence is None else self._fitted_on(evidence))
         self._waiting = None

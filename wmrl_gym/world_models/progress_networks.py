@@ -92,8 +92,9 @@ class _Convolutional(nn.Module):
     def __init__(self, text_size: int) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for before, after, size in ((6, 24, 5), (24, 32, 3), (32, 48, 3), (48, 64, 3)):
-            layers += [nn.Conv2d(before, after, size, stride=2, padding=size // 2), nn.GroupNorm(8, after), nn.ReLU()]
+        # The first stride is long: a step must cost less than the rendering of its image.
+        for before, after, size, stride in ((6, 16, 6, 4), (16, 32, 3, 2), (32, 64, 3, 2)):
+            layers += [nn.Conv2d(before, after, size, stride=stride, padding=1), nn.ReLU()]
         self.body = nn.Sequential(*layers, nn.Flatten())
         self.look = nn.Linear(64 * (SIDE // 16) ** 2, 128)
         self.gate = nn.Linear(text_size, 128)

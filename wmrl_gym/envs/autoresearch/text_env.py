@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from wmrl_gym.envs.autoresearch.feedback import MALFORMED_FEEDBACK, MAX_FEEDBACK, bounded, expected_report, head, report
 from wmrl_gym.envs.autoresearch.logic import AutoResearch, TaskChoice
-from wmrl_gym.envs.autoresearch.profile import profile
+from wmrl_gym.envs.autoresearch.profile import Profile, profile
 from wmrl_gym.envs.autoresearch.progress import DESCRIBED, MALFORMED, STATUS_VALUES, SYNTAX_ERROR, VALID, Progress, RewardMode
 from wmrl_gym.envs.autoresearch.reply import syntax_error, understand
 from wmrl_gym.envs.autoresearch.static_features import static_features
@@ -137,10 +138,27 @@ class AutoResearchText(AutoResearch[TextAttempt]):
     def features(self, attempt: TextAttempt) -> NDArray[np.float32]:
         """Meta-features of the task, the task as zeros and ones, and static features of the code."""
         context = np.eye(len(self.tasks), dtype=np.float32)[attempt.task]
-        meta = np.stack([profile(loaded).meta for loaded in self.tasks])[attempt.task]
-        columns = [self.tasks[i].spec.prediction_columns for i in attempt.task]
-        static = np.stack([static_features(code, names) for code, names in zip(attempt.code, columns, strict=True)])
+        meta = np.stack([each.meta for each in self._profiles])[attempt.task]
+        static = np.stack(
+            [
+                static_features(code, self.tasks[i].spec.prediction_columns, data_columns=self._columns[i])
+                for i, code in zip(attempt.task, attempt.code, strict=True)
+            ]
+        )
         return np.concatenate([meta, context, static], axis=1)
+
+    @functools.cached_property
+    def _profiles(self) -> tuple[Profile, ...]:
+        return tuple(profile(loaded) for loaded in self.tasks)
+
+    @functools.cached_property
+    def _columns(self) -> tuple[frozenset[str], ...]:
+        """The names of the columns of each task's public files."""
+        pairs = zip(self.tasks, self._profiles, strict=True)
+        return tuple(
+            frozenset({task.spec.id_column, task.spec.target, has.text, *has.numeric, *has.categorical} - {""})
+            for task, has in pairs
+        )
 
     def text(self, attempt: TextAttempt) -> Sequence[str]:
         """The code of each attempt; "" where there is none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import random
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -78,7 +79,7 @@ class Libero(Simulator):
         self._build(start.task)
         self._task = start.task
         number = self._number(start, generator)
-        with quiet():
+        with quiet(), borrowed_randomness():
             self.env.env.hard_reset = False
             self.env.reset()
             self.env.set_init_state(self.states[number])
@@ -137,7 +138,7 @@ class Libero(Simulator):
             return
         number = self.tasks.index(task)
         self._states[task] = np.asarray(self._benchmark.get_task_init_states(number), dtype=np.float64)
-        with quiet():
+        with quiet(), borrowed_randomness():
             from libero.libero.envs.env_wrapper import ControlEnv
 
             self._scenes[task] = ControlEnv(
@@ -194,6 +195,20 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(disabled)
+
+
+@contextlib.contextmanager
+def borrowed_randomness(seed: int = 0) -> Iterator[None]:
+    """LIBERO places cabinets, stoves and the like by the global generators, a little anew at each reset: let it do so as its own
+    evaluation does, from seed 0, and put the generators back."""
+    numpys, pythons = np.random.get_state(), random.getstate()
+    np.random.seed(seed)
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        np.random.set_state(numpys)
+        random.setstate(pythons)
 
 
 def _load_benchmark(suite: str) -> Any:
