@@ -149,26 +149,6 @@ def test_spaces_that_it_cannot_represent_are_named_with_what_can(space: gym.Spac
         EnsembleDynamics().bind(Interface(space, gym.spaces.Discrete(2)))
 
 
-def test_learning_aside_changes_nothing_until_it_is_adopted_and_then_equals_an_update() -> None:
-    env, first, more = gym.make("Pendulum-v1"), random_steps("Pendulum-v1", 200, seed=1), random_steps("Pendulum-v1", 200, seed=2)
-    aside, ahead = (EnsembleDynamics((16,), min_transitions=40, max_gradient_steps=20) for _ in range(2))
-    for model in (aside, ahead):
-        model.bind(Interface(env.observation_space, env.action_space, (-20.0, 0.0)))
-        model.update(first, np.random.default_rng(1))
-    observation, action = np.zeros((3, 3), np.float32), np.ones((3, 1), np.float32)
-
-    def said(model: EnsembleDynamics) -> np.ndarray:
-        state = model.begin(observation, {}, np.random.default_rng(2))
-        return np.asarray(model.step(state, action, np.random.default_rng(3))[1].observation)
-
-    before = said(aside)
-    digested = aside.digest(more, np.random.default_rng(4))
-    np.testing.assert_array_equal(said(aside), before)
-    assert aside.adopt(digested) == ahead.update(more, np.random.default_rng(4))
-    np.testing.assert_array_equal(said(aside), said(ahead))
-    assert (said(aside) != before).any()
-
-
 def test_it_learns_aside_and_a_checkpoint_says_from_what(tmp_path: Path) -> None:
     model = EnsembleDynamics((16,), capacity=500, max_gradient_steps=20)
     env = gym.make("Pendulum-v1")
@@ -207,3 +187,23 @@ def test_it_goes_on_predicting_while_it_learns_in_the_background() -> None:
     assert model.span.end > 800
     assert model.span.end <= model.transitions <= env.last_cost["executions"]
     env.close()
+
+
+def test_learning_aside_changes_nothing_until_it_is_adopted_and_then_equals_an_update() -> None:
+    env, first, more = gym.make("Pendulum-v1"), random_steps("Pendulum-v1", 200, seed=1), random_steps("Pendulum-v1", 200, seed=2)
+    aside, ahead = (EnsembleDynamics((16,), min_transitions=40, max_gradient_steps=20) for _ in range(2))
+    for model in (aside, ahead):
+        model.bind(Interface(env.observation_space, env.action_space, (-20.0, 0.0)))
+        model.update(first, np.random.default_rng(1))
+    observation, action = np.zeros((3, 3), np.float32), np.ones((3, 1), np.float32)
+
+    def said(model: EnsembleDynamics) -> np.ndarray:
+        state = model.begin(observation, {}, np.random.default_rng(2))
+        return np.asarray(model.step(state, action, np.random.default_rng(3))[1].observation)
+
+    before = said(aside)
+    digested = aside.digest(more, np.random.default_rng(4))
+    np.testing.assert_array_equal(said(aside), before)
+    assert aside.adopt(digested) == ahead.update(more, np.random.default_rng(4))
+    np.testing.assert_array_equal(said(aside), said(ahead))
+    assert (said(aside) != before).any()
