@@ -1,5 +1,4 @@
-"""The text that comes back from an attempt: what a sandbox prints, bounded, and the score on validation data, never the test
-score."""
+"""The text that comes back from an attempt: what a sandbox prints, bounded, and the score that may be shown."""
 
 from __future__ import annotations
 
@@ -41,11 +40,11 @@ def bounded(text: str) -> str:
     return text if len(text) <= MAX_FEEDBACK else tail(text, MAX_FEEDBACK - 64)
 
 
-def score_line(task: Task, score: float, percentile: float) -> str:
-    """One line about a validation score."""
+def score_line(task: Task, score: float, percentile: float, *, part: str = "validation") -> str:
+    """One line about a score on a part of the answers."""
     measure = task.spec.metric
     direction = "larger" if measure.larger_is_better else "smaller"
-    return f"validation {measure.name}: {score:.4f} ({direction} is better), beats {percentile:.0%} of the leaderboard"
+    return f"{part} {measure.name}: {score:.4f} ({direction} is better), beats {percentile:.0%} of the leaderboard"
 
 
 def stopped(limit: str, limits: Limits) -> str:
@@ -82,20 +81,21 @@ def report(status: int, *, ended: str, verdict: str = "", stdout: str = "", stde
     return "\n".join(parts)
 
 
-def expected_report(task: Task, status: int, shown: float, *, limits: Limits) -> str:
+def expected_report(task: Task, status: int, shown: float, *, limits: Limits, part: str = "validation") -> str:
     """Feedback in the same form, for an outcome that a model predicts.
 
     Args:
         task: the task.
         status: index into the statuses.
         shown: the value that the agent may see, in [0.5, 1] where the status is valid; NaN shows no score.
+        part: which part of the answers the shown value is of.
         limits: the bounds of an execution; code that computes without pause reaches the shorter of the two time limits first.
     """
     if status == TIMEOUT:
         return report(status, ended=stopped("cpu" if limits.cpu_s < limits.wall_s else "wall", limits))
     if status == VALID:
         percentile = min(max(2.0 * shown - 1.0, 0.0), 1.0)
-        verdict = "" if shown != shown else score_line(task, task.leaderboard.score_at(percentile), percentile)
+        verdict = "" if shown != shown else score_line(task, task.leaderboard.score_at(percentile), percentile, part=part)
         return report(status, ended="exit code: 0", verdict=verdict)
     if status == NO_SUBMISSION:
         return report(status, ended="exit code: 0", verdict="invalid submission")
