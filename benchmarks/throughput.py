@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def measure(num_envs: int, *, rounds: int, executions: int) -> dict[str, list[float]]:
     """Seconds a step, by contestant and round; a round is nine steps, three episodes."""
     sandbox = open_sandbox(2)
-    model = OutcomeModel(text_encoder="none")
+    model = OutcomeModel(encoder="none")
     made: dict[str, Any] = {}
     try:
         made["WorldModelVectorEnv"] = _make(num_envs, model, sandbox, executions)

@@ -1,11 +1,13 @@
-"""SAC on Pendulum, trained mostly in a world model that learns from few real steps, against plain SAC with as many.
+"""SAC on a pendulum, trained mostly in a world model that learns from few real steps, against plain SAC with as many.
 
-An ensemble learns the pendulum's dynamics from real episodes. Sixteen imagined pendulums start at states that really occurred
-and go on for some steps, more of them as the model gets better; about one step in sixteen is real, by the policy as it is then
-(branched rollouts, as in MBPO, arXiv 1906.08253). Two plain SACs execute just as many real steps: one learns as often from each
-as the first arm does, one once. On a task as small as this, learning often from each step is worth as much as imagining more.
+An ensemble learns the pendulum's dynamics from real episodes: observations, rewards, and where episodes end. Sixteen imagined
+pendulums start at states that really occurred and go on for some steps, more of them as the model gets better; one slot in
+sixteen is real, with the policy as it is then (branched rollouts, as in MBPO, arXiv 1906.08253). Two plain SACs execute just as
+many real steps: one learns as often from each as the first arm does, one once. On tasks as small as these, learning often from
+each step is worth about as much as imagining more.
 
     python examples/pendulum_sac.py --seed 1 --real-steps 900
+    python examples/pendulum_sac.py --env InvertedPendulum-v5
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
 
+from wmrl_gym.corrections import AnchorDecision
 from wmrl_gym.integrations.sb3 import GymnasiumVecEnv, to_vec_env
 from wmrl_gym.world_models import EnsembleDynamics
 from wmrl_gym.wrappers.vector import WorldModelVectorEnv
@@ -30,6 +33,7 @@ from wmrl_gym.wrappers.vector import WorldModelVectorEnv
 
 @dataclass(frozen=True)
 class Config:
+    env: str = "Pendulum-v1"
     seed: int = 0
     real_steps: int = 900  # that each arm may execute, warm-up included
     warmup: int = 400  # of them, with random actions
@@ -51,6 +55,26 @@ SAC_SETTINGS: dict[str, Any] = {
 }
 
 
+class OneRealSlot:
+    """Decides which episodes are real: the next one, whenever the real one before it has ended."""
+
+    group_size = 1
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs, self.running = num_envs, False
+
+    def decide(self, episode: int) -> AnchorDecision:
+        decision = AnchorDecision(anchor=not self.running, propensity=1 / self.num_envs)
+        self.running = True
+        return decision
+
+    def spend(self, steps: float) -> None:  # a real episode has ended, after so many steps
+        self.running = False
+
+    def reseeded(self, seed: int) -> OneRealSlot:
+        return OneRealSlot(self.num_envs)
+
+
 def imagined_pendulums(config: Config) -> GymnasiumVecEnv:
     """Many pendulums in one world model."""
 
@@ -58,14 +82,11 @@ def imagined_pendulums(config: Config) -> GymnasiumVecEnv:
         done = np.clip((transitions - config.warmup) / (config.real_steps - config.warmup), 0.0, 1.0)
         return round(config.first_horizon + done * (config.last_horizon - config.first_horizon))
 
-    # Real episodes last 200 steps, imagined ones a few: this share of *episodes* makes one real *step* in num_envs.
-    mean_horizon = (config.first_horizon + config.last_horizon) / 2
-    anchors = mean_horizon / (mean_horizon + 200 * (config.num_envs - 1))
     envs = WorldModelVectorEnv(
-        "Pendulum-v1",
+        config.env,
         EnsembleDynamics(min_transitions=config.warmup),
         num_envs=config.num_envs,
-        anchors=anchors,
+        anchors=OneRealSlot(config.num_envs),
         start_states="buffer",
         max_model_steps=horizon,
         update_every=config.update_every,
@@ -126,7 +147,7 @@ def for_real(config: Config, gradient_steps: int) -> tuple[SAC, int]:
     """Plain SAC, with ``gradient_steps`` for each real step; returns it and the real steps executed."""
     agent = SAC(
         "MlpPolicy",
-        gym.make("Pendulum-v1"),
+        gym.make(config.env),
         seed=config.seed,
         gradient_steps=gradient_steps,
         learning_starts=config.warmup,
@@ -139,7 +160,7 @@ def for_real(config: Config, gradient_steps: int) -> tuple[SAC, int]:
 
 def evaluate(agent: SAC, config: Config) -> tuple[float, float]:
     """Mean return of real episodes with the policy's best action, and its standard error."""
-    env = gym.make("Pendulum-v1")
+    env = gym.make(config.env)
     returns = []
     for episode in range(config.evaluation_episodes):
         observation, _ = env.reset(seed=10_000 + episode)
@@ -153,9 +174,9 @@ def evaluate(agent: SAC, config: Config) -> tuple[float, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="SAC on Pendulum in a world model, against plain SAC.")
+    parser = argparse.ArgumentParser(description="SAC on a pendulum in a world model, against plain SAC.")
     for field in fields(Config):
-        parser.add_argument(f"--{field.name.replace('_', '-')}", type=int, default=field.default)
+        parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
     config = Config(**vars(parser.parse_args(arguments)))
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
     arms = {

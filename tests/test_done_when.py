@@ -29,7 +29,7 @@ def test_gymnasium_finds_nothing_to_warn_of(name: str) -> None:
 @pytest.mark.parametrize("anchors", [0.0, 1.0])
 def test_sb3_finds_nothing_to_warn_of_in_all_wrappers(anchors: float) -> None:
     env: Any = gym.make("wmrl/AutoResearchDesign-v0", task=["diabetes", "breast-cancer"], workers=2)
-    model = OutcomeModel(8, text_encoder="none")
+    model = OutcomeModel(8, encoder="none")
     wrapped = InverseVarianceDenoising(corrected(env, model, anchors=anchors, preset="recommended"))
     WorldModelVectorEnv(env.unwrapped.factored, model, num_envs=1, max_real=2, seed=0).warm_up(16)
     assert model.fitted
@@ -67,7 +67,7 @@ def test_make_vec_imagines_where_it_is_given_a_world_model() -> None:
         "wmrl/AutoResearchDesign-v0",
         num_envs=32,
         task="diabetes",
-        world_model=OutcomeModel(8, text_encoder="none"),
+        world_model=OutcomeModel(8, encoder="none"),
         preset="recommended",
         anchors=0.1,
         warmup=12,

@@ -78,6 +78,21 @@ class Step:
     info: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What one execution is expected to print, by a model that writes text.
+
+    Args:
+        error_type: the exception's name, "" where there is none.
+        line: the line of the attempt's text that raises it, from 1; 0 where it is not known.
+        message: the exception's message, or what is printed otherwise.
+    """
+
+    error_type: str = ""
+    line: int = 0
+    message: str = ""
+
+
 class Factored(ABC, Generic[StateT, AttemptT]):
     """The parts of a factored environment.
 
@@ -98,6 +113,12 @@ class Factored(ABC, Generic[StateT, AttemptT]):
     reward_range: tuple[float, float]
     contexts: tuple[str, ...]
     """Names of the contexts (tasks) that ``info["context"]`` indexes."""
+    status_meanings: ClassVar[Mapping[str, str]] = {}
+    """What each status means, for a model that reads; a status without an entry speaks for itself."""
+    gated_statuses: ClassVar[frozenset[str]] = frozenset()
+    """The statuses that only the gate gives, so that no execution ends in one."""
+    open_values: ClassVar[tuple[float, float] | None] = None
+    """(low, high) of the value where its status leaves it open; None where only the reward's range is known."""
 
     @abstractmethod
     def start(self, seed: NDArray[np.int64], options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, NDArray[Any]]]:
@@ -146,6 +167,22 @@ class Factored(ABC, Generic[StateT, AttemptT]):
     @abstractmethod
     def describe(self, attempt: AttemptT, outcome: Outcome) -> Outcome:
         """Fill ``feedback`` of predicted outcomes in the form that a real execution would have it."""
+
+    def report(self, attempt: AttemptT, outcome: Outcome, printed: Sequence[Printed]) -> Outcome:
+        """Like :meth:`describe`, where a model also expects each execution to print something."""
+        return self.describe(attempt, outcome)
+
+    def briefing(self, context: int) -> str:
+        """What can be said of a context before anything is tried, for a model that reads; "" where there is nothing."""
+        return ""
+
+    @property
+    def context_columns(self) -> slice | None:
+        """Which columns of :meth:`features` say by zeros and ones which context it is; None where none do.
+
+        They mean nothing in an environment with other contexts, so that a model which is carried there replaces them by name.
+        """
+        return None
 
     def close(self) -> None:
         """Release sandboxes and everything else that :meth:`execute` opened."""

@@ -12,6 +12,23 @@ if TYPE_CHECKING:
     from wmrl_gym.factored import Factored
 
 IDS = ("wmrl/AutoResearch-v0", "wmrl/AutoResearchDesign-v0")
+
+METAWORLD_TASKS = (
+    *("assembly", "basketball", "bin-picking", "box-close", "button-press", "button-press-topdown", "button-press-topdown-wall"),
+    *("button-press-wall", "coffee-button", "coffee-pull", "coffee-push", "dial-turn", "disassemble", "door-close", "door-lock"),
+    *("door-open", "door-unlock", "drawer-close", "drawer-open", "faucet-close", "faucet-open", "hammer", "hand-insert"),
+    *("handle-press", "handle-press-side", "handle-pull", "handle-pull-side", "lever-pull", "peg-insert-side", "peg-unplug-side"),
+    *("pick-out-of-hole", "pick-place", "pick-place-wall", "plate-slide", "plate-slide-back", "plate-slide-back-side"),
+    *("plate-slide-side", "push", "push-back", "push-wall", "reach", "reach-wall", "shelf-place", "soccer", "stick-pull"),
+    *("stick-push", "sweep", "sweep-into", "window-close", "window-open"),
+)
+"""Each of them is an id as well: ``wmrl/VLA-drawer-open-v0``."""
+
+MANIPULATION_STEPS = 200
+"""Steps after which an episode on Meta-World is truncated."""
+
+LIBERO_STEPS = 520
+"""The same on LIBERO."""
 _IMAGINED = (
     "anchors",
     "group_size",
@@ -19,10 +36,11 @@ _IMAGINED = (
     "pairs",
     "warmup",
     "update_every",
+    "update_mode",
     "max_model_steps",
     "start_states",
-    "start_states",
     "max_in_flight",
+    "uncertainty",
     "seed",
 )
 
@@ -41,6 +59,25 @@ def register_environments() -> None:
             entry_point="wmrl_gym.envs.autoresearch:AutoResearchDesignEnv",
             vector_entry_point="wmrl_gym.registration:make_autoresearch_design",
         )
+    _register_manipulation()
+
+
+def _register_manipulation() -> None:
+    from gymnasium.envs.registration import WrapperSpec
+
+    package = "wmrl_gym.envs.manipulation"
+    refuse = WrapperSpec("RefuseAfterEnd", f"{package}.ended:RefuseAfterEnd", {})
+    entries: dict[str, tuple[str, dict[str, Any]]] = {
+        "wmrl/VLAManipulation-v0": (f"{package}:VLAManipulationEnv", {}),
+        "wmrl/VLAManipulationState-v0": (f"{package}:VLAManipulationStateEnv", {}),
+        "wmrl/LIBERO-v0": (f"{package}:LiberoEnv", {}),
+    }
+    for task in METAWORLD_TASKS:
+        entries[f"wmrl/VLA-{task}-v0"] = (f"{package}:VLAManipulationEnv", {"task": task})
+    for name, (entry_point, options) in entries.items():
+        if name not in gym.registry:
+            steps = LIBERO_STEPS if "LIBERO" in name else MANIPULATION_STEPS
+            gym.register(name, entry_point=entry_point, kwargs=options, max_episode_steps=steps, additional_wrappers=(refuse,))
 
 
 def make_autoresearch(num_envs: int = 1, **options: Any) -> VectorEnv[Any, Any, Any]:

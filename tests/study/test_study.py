@@ -93,6 +93,13 @@ def test_a_folder_with_other_settings_is_refused(finished: tuple[Path, list[Row]
         Study(StudyConfig(**{**_fields(SMALL), "seed": 9}), folder, console=QUIET)
 
 
+def test_a_folder_of_other_files_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(StudyMismatch, match="holds other files, and no comparison"):
+        Study(SMALL, tmp_path, console=QUIET)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
 def _fields(config: StudyConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in type(config).__dataclass_fields__}
 

@@ -17,7 +17,7 @@ from wmrl_gym.world_models import EnsembleDynamics, OutcomeModel, Prediction, Wo
 def test_models_that_keep_the_contract_pass() -> None:
     bandit = Bandit()
     assert check_world_model(fitted(bandit), FactoredEnv(bandit)) == []
-    assert check_world_model(OutcomeModel(text_encoder="none"), FactoredEnv(bandit)) == []
+    assert check_world_model(OutcomeModel(encoder="none"), FactoredEnv(bandit)) == []
     assert check_world_model(Drift(step=0.001), gym.make("CartPole-v1")) == []
 
 

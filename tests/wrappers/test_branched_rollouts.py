@@ -51,7 +51,7 @@ def acted_upon(envs: Any) -> set[bytes]:
 
 def anchors_finish(envs: Any, seed: int = 0) -> None:
     envs.reset(seed=seed)
-    while envs.engine._opened.any():
+    while envs.engine.episodes.opened.any():
         envs.step(np.ones(envs.num_envs, int))
 
 
@@ -101,10 +101,10 @@ def test_anchors_start_at_a_real_reset_and_only_they_make_pairs() -> None:
     envs.reset(seed=0)
     real_steps = 0
     for _ in range(60):
-        before = envs.engine._episode.copy()
+        before = envs.engine.episodes.number.copy()
         observation, *_, terminated, truncated, _ = envs.step(np.ones(3, int))
         new = np.flatnonzero(terminated | truncated)
-        for slot in new[envs.engine._episode[new] % 3 == 0]:
+        for slot in new[envs.engine.episodes.number[new] % 3 == 0]:
             assert (np.abs(observation[slot]) <= 0.05).all()  # CartPole starts there, and its episodes soon leave
         real_steps += int((before % 3 == 0).sum())
     pairs, _ = envs.engine.stream.since(0)
@@ -230,7 +230,7 @@ def test_the_oldest_starts_go_first_and_resuming_draws_the_same() -> None:
 
 def test_factored_environments_keep_a_state_that_no_observation_holds() -> None:
     with pytest.raises(ValueError, match="factored environment keeps a state of its own"):
-        WorldModelVectorEnv(Bandit(), OutcomeModel(8, text_encoder="none"), num_envs=2, start_states="buffer")
+        WorldModelVectorEnv(Bandit(), OutcomeModel(8, encoder="none"), num_envs=2, start_states="buffer")
 
 
 def test_other_starts_are_refused() -> None:

@@ -89,7 +89,7 @@ def test_warm_up_ends_where_episodes_do_not() -> None:
 
 def test_a_model_that_knows_nothing_makes_no_pairs() -> None:
     bandit = Bandit()
-    env = corrected(FactoredEnv(bandit), OutcomeModel(8, min_executions=30, text_encoder="none"))
+    env = corrected(FactoredEnv(bandit), OutcomeModel(8, min_executions=30, encoder="none"))
     run(env, 6)
     assert env.get_wrapper_attr("engine").stream.added == 0
 
@@ -130,14 +130,14 @@ def test_schedules_with_a_memory_are_fed_and_resume() -> None:
     budget = WorldModelWrapper(FactoredEnv(bandit), model, anchors=BudgetSchedule(9.0, groups=40, cost=3.0), update_every=0)
     anchors = [info["anchor"] for _, info in run(budget, 60)]
     assert 1 <= sum(anchors) <= 4
-    schedule: Any = budget.engine.schedule
+    schedule: Any = budget.engine.episodes.schedule
     assert schedule.spent == 3.0 * sum(anchors)
     resumed = WorldModelWrapper(FactoredEnv(bandit), model, anchors=BudgetSchedule(9.0, groups=40, cost=3.0), update_every=0)
     resumed.load_state_dict(budget.state_dict())
-    assert resumed.engine.schedule.spent == schedule.spent  # type: ignore[attr-defined]
+    assert resumed.engine.episodes.schedule.spent == schedule.spent  # type: ignore[attr-defined]
     adaptive = WorldModelWrapper(FactoredEnv(bandit), model, anchors=AdaptiveSchedule(0.2), update_every=0)
     run(adaptive, 30)
-    assert adaptive.engine.schedule.disagreement > 0  # type: ignore[attr-defined]
+    assert adaptive.engine.episodes.schedule.disagreement > 0  # type: ignore[attr-defined]
 
 
 def test_a_group_size_that_contradicts_the_schedule_is_refused() -> None:
@@ -151,12 +151,12 @@ def test_the_adaptive_preset_learns_from_what_was_done() -> None:
     class Wrong(OutcomeModel):
         """Believes that one design is worth nothing."""
 
-        def predict(self, attempt: Any, rng: Any) -> Any:
-            outcome, std = super().predict(attempt, rng)
-            outcome.value[attempt.design[:, 0] == 1] = 0.2
-            return outcome, std
+        def foresee(self, attempt: Any, context: Any, **options: Any) -> Any:
+            foresight = super().foresee(attempt, context, **options)
+            foresight.outcome.value[attempt.design[:, 0] == 1] = 0.2
+            return foresight
 
-    model = Wrong(8, text_encoder="none")
+    model = Wrong(8, encoder="none")
     WorldModelVectorEnv(bandit, model, num_envs=1, seed=0).warm_up(96)
     env = corrected(FactoredEnv(bandit), model, preset="adaptive", anchors=1.0, update_every=0)
     before = env.stats()["residual/kappa"]  # type: ignore[attr-defined]
@@ -213,7 +213,7 @@ def test_real_episodes_of_an_unfitted_model_need_no_joining() -> None:
     bandit = Bandit()
     envs = corrected_vector(
         bandit,
-        OutcomeModel(8, text_encoder="none"),
+        OutcomeModel(8, encoder="none"),
         num_envs=4,
         warmup=0,
         anchors=0.2,

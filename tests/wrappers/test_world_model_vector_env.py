@@ -88,7 +88,7 @@ def test_autoreset_steps_are_never_transitions_nor_pairs(bandit: Bandit, mode: A
         resets = ~rows["reward_due"] & (rows["group"] >= 0) & np.isnan(rows["wm_reward"])
         assert (reward[resets] == 0).all()
     assert engine.stream.added == ended
-    assert engine.buffer.added - before == 3 * ended + sum(engine._steps % 3)
+    assert engine.buffer.added - before == 3 * ended + sum(engine.episodes.steps % 3)
     envs.close()
 
 
@@ -211,7 +211,7 @@ def test_a_crash_behind_the_scenes_is_unknown_and_warns() -> None:
 
 
 def test_warm_up_executes_at_least_what_it_was_asked_and_fits_the_model(bandit: Bandit) -> None:
-    model = OutcomeModel(8, text_encoder="none")
+    model = OutcomeModel(8, encoder="none")
     envs = WorldModelVectorEnv(bandit, model, num_envs=4, max_real=2, warmup=20, autoreset_mode=SAME)
     envs.reset(seed=0)
     assert model.fitted
@@ -223,7 +223,7 @@ def test_warm_up_is_the_same_whatever_runs_side_by_side() -> None:
     buffers = []
     for max_real in (1, 3):
         made = Bandit()
-        envs = WorldModelVectorEnv(made, OutcomeModel(8, text_encoder="none"), num_envs=1, max_real=max_real, seed=5)
+        envs = WorldModelVectorEnv(made, OutcomeModel(8, encoder="none"), num_envs=1, max_real=max_real, seed=5)
         envs.warm_up(18)
         everything = envs.engine.buffer.everything()
         assert everything is not None
@@ -233,7 +233,7 @@ def test_warm_up_is_the_same_whatever_runs_side_by_side() -> None:
 
 
 def test_corrections_change_only_steps_that_pay(bandit: Bandit) -> None:
-    model = Inflated(16, text_encoder="none")
+    model = Inflated(16, encoder="none")
     envs = corrected(bandit, model, num_envs=12, anchors=0.3, autoreset_mode=NEXT)
     envs.reset(seed=0)
     for _, reward, terminated, _, _, rows in steps(envs, 40):
@@ -296,7 +296,7 @@ def test_close_leaves_no_thread_behind(bandit: Bandit) -> None:
 @pytest.mark.parametrize("mode", ["blocking", "background"])
 def test_a_vector_run_stopped_and_resumed_equals_one_never_stopped(mode: Any, tmp_path: Any) -> None:
     def build() -> tuple[Any, OutcomeModel]:
-        model = OutcomeModel(8, text_encoder="none")
+        model = OutcomeModel(8, encoder="none")
         made = WorldModelVectorEnv(
             Bandit(), model, num_envs=5, anchors=0.4, anchor_mode=mode, autoreset_mode=SAME, update_every=11, warmup=12
         )

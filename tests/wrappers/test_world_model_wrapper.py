@@ -53,7 +53,7 @@ def fitted(bandit: Bandit, executions: int = 96) -> OutcomeModel:
     """A model that has seen random designs of the bandit."""
     from wmrl_gym.wrappers.vector import WorldModelVectorEnv
 
-    model = OutcomeModel(16, text_encoder="none")
+    model = OutcomeModel(16, encoder="none")
     WorldModelVectorEnv(bandit, model, num_envs=1, seed=0).warm_up(executions)
     return model
 
@@ -174,7 +174,7 @@ def test_costs_and_timings_are_never_in_info() -> None:
 
 def test_an_unfitted_model_begins_with_real_episodes_of_propensity_one() -> None:
     bandit = Bandit()
-    model = OutcomeModel(8, min_executions=6, text_encoder="none")
+    model = OutcomeModel(8, min_executions=6, encoder="none")
     env = WorldModelWrapper(FactoredEnv(bandit), model, anchors=0.0)
     rng = np.random.default_rng(0)
     env.reset(seed=0)
@@ -253,14 +253,14 @@ def test_debiasing_without_anchors_changes_nothing() -> None:
 class Inflated(OutcomeModel):
     """Overrates everything: 0.8 + 0.2 v."""
 
-    def predict(self, attempt: Any, rng: Any) -> Any:
-        outcome, std = super().predict(attempt, rng)
-        outcome.value[:] = 0.8 + 0.2 * outcome.value
-        return outcome, std
+    def foresee(self, attempt: Any, context: Any, **options: Any) -> Any:
+        foresight = super().foresee(attempt, context, **options)
+        foresight.outcome.value[:] = 0.8 + 0.2 * foresight.outcome.value
+        return foresight
 
 
 def inflated(bandit: Bandit) -> Inflated:
-    model = Inflated(16, text_encoder="none")
+    model = Inflated(16, encoder="none")
     from wmrl_gym.wrappers.vector import WorldModelVectorEnv
 
     WorldModelVectorEnv(bandit, model, num_envs=1, seed=0).warm_up(200)
@@ -417,7 +417,7 @@ def test_a_run_stopped_and_resumed_equals_one_never_stopped(preset: Any, mode: A
 
     def build() -> tuple[Any, OutcomeModel]:
         bandit = Bandit()
-        model = OutcomeModel(8, min_executions=6, text_encoder="none")
+        model = OutcomeModel(8, min_executions=6, encoder="none")
         made = corrected(
             FactoredEnv(bandit), model, preset=preset, anchors=0.5, anchor_mode=mode, late=True, update_every=9, group_size=1
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-ArmName = Literal["real", "model", "mixture", "paper", "recommended", "adaptive"]
+ArmName = Literal["real", "model", "mixture", "denoise", "debias", "paper", "recommended", "adaptive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ ARMS: dict[str, Arm] = {
         Arm("real", "real execution", "#444444", "every step is executed"),
         Arm("model", "world model alone", "#d62728", "fitted on random executions in the first fifth, then imagined only"),
         Arm("mixture", "plain mixture", "#9467bd", "imagined and real episodes side by side, uncorrected"),
+        Arm("denoise", "denoising only", "#8c564b", "the paper's inverse-variance weights on group anchors, no debiasing"),
+        Arm("debias", "debiasing only", "#ff7f0e", "the paper's online debiasing on group anchors, no weights"),
         Arm("paper", "WMRL, paper", "#1f77b4", "online debiasing and inverse-variance weights on group anchors"),
         Arm("recommended", "WMRL, recommended", "#2ca02c", "smooth calibration and residual correction on episode anchors"),
         Arm("adaptive", "WMRL, adaptive", "#17becf", "as recommended, with kappa adapted online"),
@@ -90,12 +92,12 @@ class StudyConfig:
 
     arms: tuple[str, ...] = ("real", "model", "paper", "recommended")
     tasks: tuple[str, ...] | None = STUDY_TASKS
-    seconds: float = 35.0
+    seconds: float = 30.0
     seed: int = 0
     num_envs: int = 128
     real_envs: int = 16
     workers: int = 2
-    anchors: float = 0.005
+    anchors: float = 0.0015
     max_in_flight: int = 8
     max_gain: float = 2.0
     warmup: int = 48

@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from safetensors.torch import load_file, save_file
 
+from wmrl_gym.envs.manipulation.versions import SIMULATORS, versions_of
 from wmrl_gym.sandbox import Sandbox
 from wmrl_gym.study.config import ARMS, StudyConfig
-from wmrl_gym.study.evaluation import Evaluator, Grade, mean_and_error
+from wmrl_gym.study.evaluation import Evaluator, Grade, RememberedDesigns, mean_and_error
 from wmrl_gym.study.metering import open_sandbox
 from wmrl_gym.study.plot import draw
 from wmrl_gym.study.summary import Point, Row, sentence, table, time_to_reach
@@ -39,7 +40,7 @@ class Study:
         memory: file that remembers the designs executed in evaluation; by default one in the folder.
 
     Raises:
-        StudyMismatch: the folder holds a comparison with another configuration.
+        StudyMismatch: the folder holds a comparison with another configuration, or files that are not a comparison's.
     """
 
     def __init__(self, config: StudyConfig, folder: Path, *, console: Console, memory: Path | None = None) -> None:
@@ -58,6 +59,8 @@ class Study:
                     f"{folder} holds a comparison with other settings ({', '.join(differing)}): "
                     "choose another folder with --out, or begin anew with --fresh"
                 )
+        elif any(folder.iterdir()):
+            raise StudyMismatch(f"{folder} holds other files, and no comparison: choose another folder with --out")
         _write_json(path, wanted)
 
     def run(self, sandbox: Sandbox | None = None) -> list[Row]:
@@ -74,7 +77,8 @@ class Study:
                 for arm in self.config.arms:
                     if not (self.folder / arm / "run.json").is_file():
                         self._train(arm, box, bars)
-                evaluator = Evaluator(self.config, sandbox=box, memory=self.memory)
+                designs = RememberedDesigns(self.memory, sandbox=box, tasks=self.config.tasks, workers=self.config.workers)
+                evaluator = Evaluator(designs, policy_kwargs=self.config.ppo["policy_kwargs"])
                 for arm in self.config.arms:
                     if not (self.folder / arm / "grades.json").is_file():
                         self._evaluate(arm, evaluator, bars)
@@ -155,7 +159,7 @@ def show(rows: list[Row], console: Console, folder: Path) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """The processor, and how many of it: what a time was measured on."""
+    """The processor, how many of it, and the versions: what a run ran on."""
     import platform
 
     name = platform.processor() or platform.machine()
@@ -163,7 +167,9 @@ def machine() -> dict[str, Any]:
         if line.startswith("model name"):
             name = line.split(":", 1)[1].strip()
             break
-    return {"cpu": name, "cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
+    versions = versions_of("gymnasium", "numpy", "stable-baselines3", "torch", *SIMULATORS)
+    found = {"cpu": name, "cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
+    return {**found, "versions": versions}
 
 
 def _lines(path: Path) -> list[str]:

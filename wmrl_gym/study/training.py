@@ -114,7 +114,7 @@ def environments(arm: str, config: StudyConfig, *, sandbox: Sandbox, seed: int) 
     }
     if arm == "real":
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared)
-    model = OutcomeModel(seed=seed, text_encoder="none")
+    model = OutcomeModel(seed=seed, encoder="none")
     imagined: dict[str, Any] = {"world_model": model, "seed": seed, "warmup": 0, "update_every": 12}
     if arm == "model":
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined, anchors=0.0)
@@ -171,7 +171,7 @@ def anchor_choices(engine: Any) -> list[int]:
     """Which of the first hundred episodes the schedule makes anchors: a function of the seed alone."""
     if engine is None:
         return []
-    return [episode for episode in range(100) if engine.schedule.decide(episode).anchor]
+    return [episode for episode in range(100) if engine.episodes.schedule.decide(episode).anchor]
 
 
 def _where(run: ArmRun, *, rollout_s: float, warm_s: float) -> dict[str, float]:

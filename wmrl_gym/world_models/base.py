@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -64,6 +64,27 @@ class Prediction:
     info: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class DataSpan:
+    """Which of all real transitions that a model was ever given its present knowledge comes from.
+
+    Args:
+        first: number of the oldest, counted from 0.
+        end: one more than the number of the newest.
+        kept: how many of those between were kept; fewer than ``end - first`` where older ones were thinned out.
+        by_context: how many of them each context has, by its name.
+    """
+
+    first: int
+    end: int
+    kept: int
+    by_context: dict[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return asdict(self)
+
+
 class WorldModel(ABC):
     """Predicts what steps would return. Everything is batched over B rollouts, for any B; the state is the caller's.
 
@@ -84,6 +105,9 @@ class WorldModel(ABC):
 
     pairs: ClassVar[PairKind] = "teacher_forced"
     """How anchor pairs are best predicted: from each real observation, or by rolling on from the episode's start."""
+
+    learns_aside: ClassVar[bool] = False
+    """Whether :meth:`update` is :meth:`digest` and :meth:`adopt`, of which the first may run while the model is stepped."""
 
     interface: Interface | None = None
 
@@ -112,6 +136,17 @@ class WorldModel(ABC):
         """
         return {}
 
+    def digest(self, transitions: Transitions, rng: np.random.Generator) -> Any:
+        """The slow part of :meth:`update`, of a model that ``learns_aside``; may run on another thread while the model predicts.
+
+        Nothing that predictions depend on changes. At most one call runs at a time, and its result is adopted before the next.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not learn aside")
+
+    def adopt(self, digested: Any) -> dict[str, float]:
+        """The quick part: take over what :meth:`digest` returned, and give the measures that :meth:`update` gives."""
+        raise NotImplementedError(f"{type(self).__name__} does not learn aside")
+
     def save(self, path: str | Path) -> None:
         """Write all that was learnt below the folder ``path`` (safetensors and json, never pickle)."""
         raise NotImplementedError(f"{type(self).__name__} has nothing to save")
@@ -119,3 +154,37 @@ class WorldModel(ABC):
     def load(self, path: str | Path) -> None:
         """Read what :meth:`save` wrote."""
         raise NotImplementedError(f"{type(self).__name__} has nothing to load")
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a real step of B rollouts brought, but for its reward.
+
+    Args:
+        observation: batch.
+        terminated: bool, shape (B,).
+        truncated: bool, shape (B,).
+    """
+
+    observation: Any
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+
+
+class RewardModel(WorldModel):
+    """A world model of the reward only: real steps are taken, and it says what they are worth (``replaces="reward"``).
+
+    A subclass writes :meth:`begin` and :meth:`judge`.
+    """
+
+    @abstractmethod
+    def judge(self, state: Any, action: Any, observed: Observed, rng: np.random.Generator) -> tuple[Any, Prediction]:
+        """What a real step of every rollout is worth. Pure, as :meth:`step` is; the prediction repeats what was observed."""
+
+    def step(self, state: Any, action: Any, rng: np.random.Generator) -> tuple[Any, Prediction]:
+        """Refuses: it predicts no observations.
+
+        Raises:
+            WorldModelError: always.
+        """
+        raise WorldModelError(f'{type(self).__name__} judges real steps and predicts none: wrap with replaces="reward"')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -74,6 +75,7 @@ class EnsembleDynamics(WorldModel):
     """
 
     pairs: ClassVar[PairKind] = "teacher_forced"
+    learns_aside: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -148,13 +150,14 @@ class EnsembleDynamics(WorldModel):
         if self._fit is None:
             same = observation_codec.decode(state.observation)
             return state, Prediction(same, np.zeros(n), unknown, no, no.copy(), yes, no.copy(), {"disagreement": unknown.copy()})
-        actions = action_codec.encode(action)
+        inputs = self._fit.inputs(state.observation, action_codec.encode(action))
         elite, noise, chance = self._draw(self._fit, state.seed, key)
-        mean, std = self._fit.delta(state.observation, actions, elite)
+        mean, std = self._fit.delta(inputs, elite)
         after = state.observation + mean if noise is None else state.observation + mean + std * noise
-        predicted = observation_codec.decode(np.clip(after, self._fit.seen.low, self._fit.seen.high))
+        seen = self._fit.seen
+        predicted = observation_codec.decode(np.minimum(np.maximum(after, seen.low), seen.high))
         vector = observation_codec.encode(predicted)
-        guess = self._fit.guess(state.observation, actions, vector, elite)
+        guess = self._fit.guess(inputs, vector, elite)
         reward = guess.reward if self.interface is None else np.clip(guess.reward, *self.interface.reward_range)
         return DynamicsState(vector, state.seed), Prediction(
             predicted,
@@ -194,6 +197,18 @@ class EnsembleDynamics(WorldModel):
         self._fit, measures = fit(kept, before=self._fit, steps=steps, settings=self.settings, rng=rng)
         self._learnt = self._replay.added
         return {"wm/transitions": float(self._replay.added)} | measures
+
+    def digest(self, transitions: Transitions, rng: np.random.Generator) -> tuple[EnsembleDynamics, dict[str, float]]:
+        """Let a copy learn; its networks are its own."""
+        learner = copy(self)
+        learner._replay = deepcopy(self._replay)
+        return learner, learner.update(transitions, rng)
+
+    def adopt(self, digested: tuple[EnsembleDynamics, dict[str, float]]) -> dict[str, float]:
+        """Take over what the copy has learnt."""
+        learner, measures = digested
+        self._replay, self._fit, self._learnt, self._spaces = learner._replay, learner._fit, learner._learnt, learner._spaces
+        return measures
 
     def _experience(self, transitions: Transitions, rng: np.random.Generator) -> Experience:
         observation_codec, action_codec = self._bound

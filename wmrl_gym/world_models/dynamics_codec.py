@@ -51,7 +51,7 @@ class ObservationCodec:
 
     def decode(self, vector: NDArray[np.float64]) -> Any:
         """The batch that vectors of shape (B, size) stand for: clipped into the space, rounded where it holds integers."""
-        inside = np.clip(vector, self.low, self.high)
+        inside = np.minimum(np.maximum(vector, self.low), self.high)
         leaves = iter(
             _cast(inside[:, at].reshape(len(vector), *box.shape), box) for box, at in zip(self._boxes, self._slices, strict=True)
         )

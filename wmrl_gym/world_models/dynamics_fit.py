@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from wmrl_gym import batch
+from wmrl_gym.world_models.dynamics_inference import Evaluator
 from wmrl_gym.world_models.dynamics_networks import (
     EnsembleMLP,
     Scale,
@@ -146,47 +147,48 @@ class Fit:
     seen: Seen
     elites: tuple[int, ...]
     reward_factor: float = 1.0
-    elite_transition: EnsembleMLP = field(init=False)
-    elite_outcome: EnsembleMLP = field(init=False)
+    moves: Evaluator = field(init=False)
+    pays: Evaluator = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "elite_transition", self.transition.members(self.elites))
-        object.__setattr__(self, "elite_outcome", self.outcome.members(self.elites))
+        """Lay the elites out for evaluation."""
+        object.__setattr__(self, "moves", Evaluator.of(self.transition, self.elites))
+        object.__setattr__(self, "pays", Evaluator.of(self.outcome, self.elites))
+
+    def inputs(self, observation: NDArray[np.float64], action: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Observations (B, D) and actions (B, A) as the networks see them: float32, shape (B, D + A)."""
+        scales = self.scales
+        return np.concatenate([scales.observation.inputs(observation), scales.action.inputs(action)], axis=1)
 
     def delta(
-        self, observation: NDArray[np.float64], action: NDArray[np.float32], elite: NDArray[np.int64] | None
+        self, inputs: NDArray[np.float32], elite: NDArray[np.int64] | None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and standard deviation of the change of the observation: float64, both of shape (B, D).
 
         Args:
-            observation: float64, shape (B, D).
-            action: float32, shape (B, A).
+            inputs: float32, shape (B, D + A), of :meth:`inputs`.
             elite: int64, shape (B,). Which of the elites says it for each row; None takes the mean of all.
         """
-        x = np.concatenate([self.scales.observation.inputs(observation), self.scales.action.inputs(action)], axis=1)
-        size, scale = observation.shape[1], self.scales.delta
+        scale = self.scales.delta
+        size = len(scale.mean)
         with torch.inference_mode():
-            tensor = torch.from_numpy(x)
-            if elite is None:
-                out = self.elite_transition.all(tensor.expand(len(self.elites), -1, -1)).mean(dim=0)
-            else:
-                out = self.elite_transition.each(tensor, elite)
-            mean, std = out[:, :size].double().numpy(), torch.exp(0.5 * bounded_log_variance(out[:, size:])).double().numpy()
-        return mean * scale.std + scale.mean, std * scale.std
+            x = torch.from_numpy(inputs)
+            out = self.moves.every(x).mean(dim=0) if elite is None else self.moves.each(x, elite)
+            std = torch.exp(0.5 * bounded_log_variance(out[:, size:])).numpy()
+            return out[:, :size].numpy() * scale.std + scale.mean, std * scale.std
 
-    def guess(
-        self,
-        observation: NDArray[np.float64],
-        action: NDArray[np.float32],
-        next_observation: NDArray[np.float64],
-        elite: NDArray[np.int64] | None,
-    ) -> Guess:
-        """Reward and termination of steps; arguments as for :meth:`delta`. The spread is over all elites in any case."""
+    def guess(self, inputs: NDArray[np.float32], next_observation: NDArray[np.float64], elite: NDArray[np.int64] | None) -> Guess:
+        """Reward and termination of steps; arguments as for :meth:`delta`. The spread is over all elites in any case.
+
+        Args:
+            inputs: as for :meth:`delta`.
+            next_observation: float64, shape (B, D). Where the steps led.
+            elite: as for :meth:`delta`.
+        """
         scales = self.scales
-        before, after = scales.observation.inputs(observation), scales.observation.inputs(next_observation)
-        x = np.concatenate([before, scales.action.inputs(action), after], axis=1)
+        x = np.concatenate([inputs, scales.observation.inputs(next_observation)], axis=1)
         with torch.inference_mode():
-            out = self.elite_outcome.all(torch.from_numpy(x).expand(len(self.elites), -1, -1))
+            out = self.pays.every(torch.from_numpy(x))
             variance = torch.exp(bounded_log_variance(out[..., 1])).double().numpy()
             p = torch.sigmoid(out[..., 2]).double().numpy()
             mean = out[..., 0].double().numpy()
@@ -257,11 +259,12 @@ def _rescaled(before: Fit, scales: Scales) -> tuple[EnsembleMLP, EnsembleMLP]:
 def _on_held_out(fitted: Fit, data: Experience) -> tuple[float, dict[str, float]]:
     """What held-out rewards say: the factor that the predicted standard deviations need, and measures for a log."""
     before = data.observation.astype(np.float64)
+    inputs = fitted.inputs(before, data.action)
     errors, variances, ends = [], [], []
     for elite in range(len(fitted.elites)):
         chosen = np.full(len(data), elite, np.int64)
-        delta, _ = fitted.delta(before, data.action, chosen)
-        guess = fitted.guess(before, data.action, before + delta, chosen)
+        delta, _ = fitted.delta(inputs, chosen)
+        guess = fitted.guess(inputs, before + delta, chosen)
         errors.append((guess.reward - data.reward)[data.reward_valid])
         variances.append(guess.reward_std[data.reward_valid] ** 2)
         ends.append((guess.p_terminated > 0.5) != data.terminated)

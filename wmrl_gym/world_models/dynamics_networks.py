@@ -15,7 +15,7 @@ from torch.nn.functional import silu, softplus
 LOG_VARIANCE = (-12.0, 2.0)
 """Bounds of the predicted log-variances, in units of the normalised targets."""
 _MIN_SCALE = 1e-8
-_FAR = 10.0
+_FAR = np.float32(10.0)
 """Inputs are taken at most so many standard deviations from the mean: nothing was learnt beyond."""
 
 
@@ -41,7 +41,8 @@ class Scale:
 
     def inputs(self, x: NDArray[np.float64] | NDArray[np.float32]) -> NDArray[np.float32]:
         """``x``, shape (B, n), in standard deviations from the mean, cut off where nothing was learnt."""
-        return np.clip((x - self.mean) / self.std, -_FAR, _FAR).astype(np.float32)
+        scaled = ((x - self.mean) / self.std).astype(np.float32)
+        return np.minimum(np.maximum(scaled, -_FAR, out=scaled), _FAR, out=scaled)
 
     def targets(self, y: NDArray[np.float64] | NDArray[np.float32]) -> NDArray[np.float32]:
         """``y``, shape (B, n), in standard deviations from the mean."""
@@ -102,31 +103,6 @@ class EnsembleMLP:
             x = torch.baddbmm(bias, x, weight)
             x = silu(x) if layer < last else x
         return x
-
-    def one(self, x: Tensor, member: int) -> Tensor:
-        """One member's answer: (B, in) -> (B, out)."""
-        last = len(self.weights) - 1
-        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = torch.addmm(bias[member], x, weight[member])
-            x = silu(x, inplace=True) if layer < last else x
-        return x
-
-    def each(self, x: Tensor, member: NDArray[np.int64]) -> Tensor:
-        """To each row the answer of its own member, and of no other: (B, in) -> (B, out)."""
-        present = np.unique(member)
-        if len(present) == 1:
-            return self.one(x, int(present[0]))
-        order = np.argsort(member, kind="stable")
-        bounds = np.searchsorted(member[order], present, side="right").tolist()
-        rows = torch.from_numpy(order)
-        sorted_x = x[rows]
-        parts = [
-            self.one(sorted_x[start:end], int(which))
-            for which, start, end in zip(present, [0, *bounds[:-1]], bounds, strict=True)
-        ]
-        out = torch.empty(len(x), parts[0].shape[1])
-        out[rows] = torch.cat(parts)
-        return out
 
 
 def bounded_log_variance(raw: Tensor) -> Tensor:

@@ -9,10 +9,13 @@ import numpy as np
 
 from wmrl_gym.slots import sample_at, stack_samples
 from wmrl_gym.world_models import PairKind, WorldModel
-from wmrl_gym.wrappers.engine import Engine, Schedule
+from wmrl_gym.wrappers.engine import Engine
+from wmrl_gym.wrappers.episodes import Schedule
 from wmrl_gym.wrappers.execution import EnvExecution
-from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom
+from wmrl_gym.wrappers.judged import Replaces, engine_of
+from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom, UpdateMode
 from wmrl_gym.wrappers.sources import execution_of, schedule_of, time_limit
+from wmrl_gym.wrappers.uncertainty import UncertaintyKind
 
 _ONLY = np.zeros(1, np.int64)
 
@@ -34,14 +37,19 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         anchor_mode: "blocking" or "background".
         pairs: how anchor predictions are made, "teacher_forced" or "open_loop"; None takes the model's own choice.
         update_every: real transitions between two updates of the model; 0 never updates it.
+        update_mode: "blocking", or "background": a model that allows it learns on another thread while episodes go on.
         max_model_steps: imagined episodes are truncated after so many steps: a number, or a function of how many real
             transitions there have been (a horizon that grows as the model gets better).
         start_states: "real": imagined episodes start at a real reset. "buffer": at an observation that really occurred, so that
             short ones reach everywhere; anchors still start at a real reset.
+        replaces: "step": the model predicts whole steps. "reward": all steps are real, and the model (a
+            :class:`~wmrl_gym.world_models.RewardModel`) says what they are worth, except in anchors.
+        uncertainty: what a schedule by uncertainty goes by: what the "model" says of its errors, or the measured "disagreement".
         seed: of anchor choices and imagination, until ``reset(seed=...)`` gives another; None draws one.
 
     Raises:
-        TypeError: a vector environment, which has an engine of its own, or something else that is no environment.
+        TypeError: a vector environment, which has an engine of its own, or something else that is no environment; or a model
+            that cannot replace what it is to.
         ValueError: an argument out of range.
 
     >>> from wmrl_gym.world_models import Prediction
@@ -69,9 +77,12 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         anchor_mode: AnchorMode = "blocking",
         pairs: PairKind | None = None,
         update_every: int = 32,
+        update_mode: UpdateMode = "blocking",
         max_model_steps: Horizon = None,
         start_states: StartFrom = "real",
         max_in_flight: int = 64,
+        replaces: Replaces = "step",
+        uncertainty: UncertaintyKind = "model",
         seed: int | None = None,
     ) -> None:
         if not isinstance(env, gym.Env):
@@ -85,16 +96,18 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
             anchor_mode=anchor_mode,
             pairs=model.pairs if pairs is None else pairs,
             update_every=update_every,
+            update_mode=update_mode,
             max_model_steps=max_model_steps,
             start_states=start_states,
             max_episode_steps=time_limit(env),
             max_in_flight=max_in_flight,
+            uncertainty=uncertainty,
             seed=seed,
         )
         self.model = model
         real = execution_of(env, background=anchor_mode == "background")
         model.bind(real.interface)
-        self.engine = Engine(real, model, schedule=schedule_of(anchors, group_size), options=options)
+        self.engine = engine_of(replaces, real, model, schedule=schedule_of(anchors, group_size), options=options)
         self._over = True
         self._real = False
         self._transcript: list[str] = []
@@ -181,6 +194,7 @@ def engine_stats(engine: Engine) -> dict[str, float]:
     """The costs, the anchors' state and the model's measures, with the prefixes that logs group by."""
     costs = {f"cost/{name}": value for name, value in cost_of(engine).items()}
     anchors = {
+        "anchors/fraction": engine.episodes.anchor_fraction,
         "anchors/pairs": float(engine.stream.added),
         "anchors/in_flight": float(engine.in_flight),
         "anchors/unknown": float(engine.unknown),

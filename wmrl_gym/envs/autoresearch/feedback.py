@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from wmrl_gym.envs.autoresearch.progress import NO_SUBMISSION, STATUSES, TIMEOUT, VALID
+from wmrl_gym.envs.autoresearch.progress import NO_SUBMISSION, RUNTIME_ERROR, STATUSES, TIMEOUT, VALID
+from wmrl_gym.envs.autoresearch.reply import SCRIPT
 from wmrl_gym.envs.autoresearch.task import Task
+from wmrl_gym.factored import Printed
 from wmrl_gym.sandbox import Limits
 
 MAX_FEEDBACK = 8192
@@ -81,7 +83,33 @@ def report(status: int, *, ended: str, verdict: str = "", stdout: str = "", stde
     return "\n".join(parts)
 
 
-def expected_report(task: Task, status: int, shown: float, *, limits: Limits, part: str = "validation") -> str:
+def expected_traceback(code: str, printed: Printed) -> str:
+    r"""What an exception would print, where a model expects one.
+
+    >>> print(expected_traceback("x = 1\nfit(x)\n", Printed("TypeError", 2, "fit() takes no arguments")))
+    Traceback (most recent call last):
+      File "/workspace/solution.py", line 2, in <module>
+        fit(x)
+    TypeError: fit() takes no arguments
+    """
+    lines = code.splitlines()
+    parts = ["Traceback (most recent call last):"]
+    if 1 <= printed.line <= len(lines):
+        parts += [f'  File "{SCRIPT}", line {printed.line}, in <module>', f"    {lines[printed.line - 1].strip()}"]
+    name = printed.error_type or "Exception"
+    return "\n".join([*parts, f"{name}: {printed.message}" if printed.message else name])
+
+
+def expected_report(
+    task: Task,
+    status: int,
+    shown: float,
+    *,
+    limits: Limits,
+    part: str = "validation",
+    code: str = "",
+    printed: Printed | None = None,
+) -> str:
     """Feedback in the same form, for an outcome that a model predicts.
 
     Args:
@@ -90,13 +118,16 @@ def expected_report(task: Task, status: int, shown: float, *, limits: Limits, pa
         shown: the value that the agent may see, in [0.5, 1] where the status is valid; NaN shows no score.
         part: which part of the answers the shown value is of.
         limits: the bounds of an execution; code that computes without pause reaches the shorter of the two time limits first.
+        code: the script.
+        printed: what it is expected to print; None says nothing of that.
     """
+    said = "" if printed is None or status == RUNTIME_ERROR else printed.message
     if status == TIMEOUT:
-        return report(status, ended=stopped("cpu" if limits.cpu_s < limits.wall_s else "wall", limits))
+        return report(status, ended=stopped("cpu" if limits.cpu_s < limits.wall_s else "wall", limits), stdout=said)
     if status == VALID:
         percentile = min(max(2.0 * shown - 1.0, 0.0), 1.0)
         verdict = "" if shown != shown else score_line(task, task.leaderboard.score_at(percentile), percentile, part=part)
-        return report(status, ended="exit code: 0", verdict=verdict)
+        return report(status, ended="exit code: 0", verdict=verdict, stdout=said)
     if status == NO_SUBMISSION:
-        return report(status, ended="exit code: 0", verdict="invalid submission")
-    return report(status, ended="exit code: 1")
+        return report(status, ended="exit code: 0", verdict="invalid submission", stdout=said)
+    return report(status, ended="exit code: 1", stderr="" if printed is None else expected_traceback(code, printed))

@@ -18,6 +18,7 @@ from wmrl_gym.envs.autoresearch import progress as rules_of
 from wmrl_gym.envs.autoresearch.catalogue import list_tasks, load_task
 from wmrl_gym.envs.autoresearch.feedback import report, score_line, stopped
 from wmrl_gym.envs.autoresearch.grading import Grade, grade, ladder_value
+from wmrl_gym.envs.autoresearch.profile import META_FEATURES
 from wmrl_gym.envs.autoresearch.progress import NO_STATUS, Payment, Progress, RewardMode, Rules
 from wmrl_gym.envs.autoresearch.task import Task
 from wmrl_gym.factored import Factored, Outcome, Step, draw
@@ -52,6 +53,9 @@ class AutoResearch(Factored[Progress, AttemptT]):
 
     statuses: ClassVar[tuple[str, ...]] = rules_of.STATUSES
     status_values: ClassVar[tuple[float, ...]] = rules_of.STATUS_VALUES
+    status_meanings: ClassVar[Mapping[str, str]] = rules_of.STATUS_MEANINGS
+    gated_statuses: ClassVar[frozenset[str]] = frozenset({"malformed", "syntax_error", "described"})
+    open_values: ClassVar[tuple[float, float] | None] = (float(ladder_value(0.0)), float(ladder_value(1.0)))
     reward_range = (0.0, 1.0)
 
     needs_outcomes: ClassVar[bool] = False
@@ -137,6 +141,11 @@ class AutoResearch(Factored[Progress, AttemptT]):
         if self.feedback != "none":
             return outcome
         return replace(outcome, shown=np.where(outcome.status == rules_of.VALID, np.nan, outcome.shown))
+
+    @property
+    def context_columns(self) -> slice:
+        """The task as zeros and ones stands after the meta-features."""
+        return slice(len(META_FEATURES), len(META_FEATURES) + len(self.tasks))
 
     def close(self) -> None:
         """Close the sandbox, unless it was given from outside."""

@@ -18,6 +18,13 @@ RewardMode = Literal["final", "improvement"]
 STATUSES = ("malformed", "syntax_error", "runtime_error", "timeout", "no_submission", "valid", "described")
 STATUS_VALUES = (0.0, 0.0, 0.1, 0.1, 0.2, float("nan"), 0.0)
 MALFORMED, SYNTAX_ERROR, RUNTIME_ERROR, TIMEOUT, NO_SUBMISSION, VALID, DESCRIBED = range(len(STATUSES))
+STATUS_MEANINGS = {
+    "runtime_error": "the script raises an exception, or uses too much memory",
+    "timeout": "the script runs longer than it may",
+    "no_submission": "the script ends by itself, but leaves no submission of the right form",
+    "valid": "the script ends by itself and leaves a submission that can be scored",
+}
+"""What the outcomes of an execution mean; the others need none."""
 NO_STATUS = -1
 """What ``info["status"]`` holds at reset, and after a failure of infrastructure."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,13 +13,13 @@ from numpy.typing import NDArray
 
 from wmrl_gym.envs.autoresearch.feedback import MALFORMED_FEEDBACK, MAX_FEEDBACK, bounded, expected_report, head, report
 from wmrl_gym.envs.autoresearch.logic import AutoResearch, FeedbackMode, TaskChoice
-from wmrl_gym.envs.autoresearch.profile import profile
+from wmrl_gym.envs.autoresearch.profile import Profile, profile
 from wmrl_gym.envs.autoresearch.progress import DESCRIBED, MALFORMED, STATUS_VALUES, SYNTAX_ERROR, VALID, Progress, RewardMode
 from wmrl_gym.envs.autoresearch.reply import syntax_error, understand
 from wmrl_gym.envs.autoresearch.static_features import static_features
 from wmrl_gym.envs.autoresearch.task import Task
 from wmrl_gym.envs.factored_env import FactoredEnv
-from wmrl_gym.factored import Outcome
+from wmrl_gym.factored import Outcome, Printed
 from wmrl_gym.sandbox import Limits, Sandbox
 from wmrl_gym.spaces import UnicodeText
 
@@ -139,10 +140,27 @@ class AutoResearchText(AutoResearch[TextAttempt]):
     def features(self, attempt: TextAttempt) -> NDArray[np.float32]:
         """Meta-features of the task, the task as zeros and ones, and static features of the code."""
         context = np.eye(len(self.tasks), dtype=np.float32)[attempt.task]
-        meta = np.stack([profile(loaded).meta for loaded in self.tasks])[attempt.task]
-        columns = [self.tasks[i].spec.prediction_columns for i in attempt.task]
-        static = np.stack([static_features(code, names) for code, names in zip(attempt.code, columns, strict=True)])
+        meta = np.stack([each.meta for each in self._profiles])[attempt.task]
+        static = np.stack(
+            [
+                static_features(code, self.tasks[i].spec.prediction_columns, data_columns=self._columns[i])
+                for i, code in zip(attempt.task, attempt.code, strict=True)
+            ]
+        )
         return np.concatenate([meta, context, static], axis=1)
+
+    @functools.cached_property
+    def _profiles(self) -> tuple[Profile, ...]:
+        return tuple(profile(loaded) for loaded in self.tasks)
+
+    @functools.cached_property
+    def _columns(self) -> tuple[frozenset[str], ...]:
+        """The names of the columns of each task's public files."""
+        pairs = zip(self.tasks, self._profiles, strict=True)
+        return tuple(
+            frozenset({task.spec.id_column, task.spec.target, has.text, *has.numeric, *has.categorical} - {""})
+            for task, has in pairs
+        )
 
     def text(self, attempt: TextAttempt) -> Sequence[str]:
         """The code of each attempt; "" where there is none."""
@@ -158,6 +176,29 @@ class AutoResearchText(AutoResearch[TextAttempt]):
                 status, shown = int(outcome.status[i]), float(outcome.shown[i])
                 feedback[i] = expected_report(self.tasks[context], status, shown, limits=self.limits[context], part=self.feedback)
         return replace(outcome, feedback=feedback)
+
+    def report(self, attempt: TextAttempt, outcome: Outcome, printed: Sequence[Printed]) -> Outcome:
+        """Write what the sandbox would report, with the traceback or the output that a model expects."""
+        outcome = self.visible(outcome)
+        feedback = outcome.feedback.copy()
+        for i, (context, code) in enumerate(zip(attempt.task, attempt.code, strict=True)):
+            if outcome.known[i] and attempt.kind[i] == CODE:
+                status, shown = int(outcome.status[i]), float(outcome.shown[i])
+                feedback[i] = expected_report(
+                    self.tasks[context],
+                    status,
+                    shown,
+                    limits=self.limits[context],
+                    part=self.feedback,
+                    code=code,
+                    printed=printed[i],
+                )
+        return replace(outcome, feedback=feedback)
+
+    def briefing(self, context: int) -> str:
+        """The goal, without how to reply, and the description of the data."""
+        goal = self._statements[context].removesuffix(_PROTOCOL).rstrip()
+        return f"{goal}\n\n{self.tasks[context].description}"
 
     def _programs(self, attempt: TextAttempt) -> Sequence[tuple[int, str]]:
         return list(zip(attempt.task.tolist(), attempt.code, strict=True))

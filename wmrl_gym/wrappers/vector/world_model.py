@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from wmrl_gym.factored import Factored
 from wmrl_gym.slots import SlotStep, SlotVectorEnv
 from wmrl_gym.world_models import PairKind, WorldModel
-from wmrl_gym.wrappers.engine import Engine, Schedule
-from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom
+from wmrl_gym.wrappers.episodes import Schedule
+from wmrl_gym.wrappers.judged import Replaces, engine_of
+from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom, UpdateMode
 from wmrl_gym.wrappers.sources import executions_of, schedule_of
+from wmrl_gym.wrappers.uncertainty import UncertaintyKind
 from wmrl_gym.wrappers.world_model import cost_of, engine_stats
 
 
@@ -37,16 +39,19 @@ class WorldModelVectorEnv(SlotVectorEnv):
         warmup: real steps with random actions before the first episode of a model that knows nothing yet, or as many as the model
             asks for (``min_transitions``), if that is more; 0 makes the first episodes real instead.
         update_every: real transitions between two updates of the model; 0 never updates it.
+        update_mode: "blocking", or "background": a model that allows it learns on another thread while environments are stepped.
         max_model_steps: imagined episodes are truncated after so many steps: a number, or a function of how many real
             transitions there have been (a horizon that grows as the model gets better).
         start_states: "real": imagined episodes start at a real reset. "buffer": at an observation that really occurred, so that
             short ones reach everywhere; anchors still start at a real reset.
         max_in_flight: background anchors that wait or run at once; one more waits for one of them.
+        replaces: "step": the model predicts whole steps. "reward": all steps are real, and the model says what they are worth.
         autoreset_mode: Gymnasium's.
+        uncertainty: what a schedule by uncertainty goes by: what the "model" says of its errors, or the measured "disagreement".
         seed: of the run until ``reset(seed=...)`` gives another; None draws one.
 
     Raises:
-        TypeError: ``source`` is none of these.
+        TypeError: ``source`` is none of these, or the model cannot replace what it is to.
         ValueError: an argument out of range.
 
     >>> from wmrl_gym.world_models import Prediction
@@ -77,10 +82,13 @@ class WorldModelVectorEnv(SlotVectorEnv):
         pairs: PairKind | None = None,
         warmup: int = 64,
         update_every: int = 32,
+        update_mode: UpdateMode = "blocking",
         max_model_steps: Horizon = None,
         start_states: StartFrom = "real",
         max_in_flight: int = 64,
+        replaces: Replaces = "step",
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        uncertainty: UncertaintyKind = "model",
         seed: int | None = None,
     ) -> None:
         if warmup < 0:
@@ -96,16 +104,18 @@ class WorldModelVectorEnv(SlotVectorEnv):
             anchor_mode=anchor_mode,
             pairs=model.pairs if pairs is None else pairs,
             update_every=update_every,
+            update_mode=update_mode,
             max_model_steps=max_model_steps,
             start_states=start_states,
             max_episode_steps=limit,
             max_in_flight=max_in_flight,
+            uncertainty=uncertainty,
             seed=seed,
         )
         self.model = model
         self.warmup = warmup
         model.bind(interface)
-        self.engine = Engine(real, model, schedule=schedule, options=options)
+        self.engine = engine_of(replaces, real, model, schedule=schedule, options=options)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None

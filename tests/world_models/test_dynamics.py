@@ -1,0 +1,168 @@
+"""``EnsembleDynamics`` out of the box, on environments that it was not written for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from tests.world_models.real_steps import random_steps
+from wmrl_gym import batch
+from wmrl_gym.data import Transitions
+from wmrl_gym.world_models import EnsembleDynamics, Interface, WorldModelError, evaluate
+from wmrl_gym.wrappers import WorldModelWrapper
+
+ENVIRONMENTS = (
+    "Pendulum-v1",
+    "CartPole-v1",
+    "Acrobot-v1",
+    "MountainCarContinuous-v0",
+    "InvertedPendulum-v5",
+    "Hopper-v5",
+)
+
+
+@pytest.mark.parametrize("env_id", ENVIRONMENTS)
+def test_out_of_the_box_it_starts_with_real_episodes_and_then_predicts_better_than_no_change(env_id: str) -> None:
+    env = WorldModelWrapper(gym.make(env_id), EnsembleDynamics(), anchors=0.0, seed=0)
+    env.action_space.seed(0)
+    model = env.model
+    assert isinstance(model, EnsembleDynamics)
+    real, imagined = 0, 0
+    while imagined < 30:
+        observation, info = env.reset()
+        known, over = model.fitted, False
+        assert info["anchor"] == (not known)
+        while not over and imagined < 30:
+            observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+            over = terminated or truncated
+            assert env.observation_space.contains(observation)
+            assert np.isfinite(reward)
+            real, imagined = real + info["anchor"], imagined + (not info["anchor"])
+    assert model.min_transitions <= real == env.last_cost["executions"] < model.min_transitions + 1000
+    report = evaluate(model, random_steps(env_id, 400), horizons=(1, 4))
+    assert report.horizon is not None
+    assert all(error < still for error, still in zip(report.horizon.error, report.horizon.still, strict=True))
+    assert report.calibration is not None
+    env.close()
+
+
+def learnt(propagation: Any, env_id: str = "Pendulum-v1") -> EnsembleDynamics:
+    model = EnsembleDynamics((32, 32), propagation=propagation, max_gradient_steps=150)
+    env = gym.make(env_id)
+    model.bind(Interface(env.observation_space, env.action_space))
+    model.update(random_steps(env_id, 600), np.random.default_rng(0))
+    return model
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, EnsembleDynamics]:
+    """The three were trained alike, from one seed."""
+    return {propagation: learnt(propagation) for propagation in ("ts1", "ts_inf", "mean")}
+
+
+def rolled(model: EnsembleDynamics, n: int, *, seed: int = 0, steps: int = 3) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    data = random_steps("Pendulum-v1", 200)
+    rows = np.arange(n) % 200
+    state = model.begin(batch.take(data.observation, rows), {}, rng)
+    told = []
+    for _ in range(steps):
+        state, prediction = model.step(state, batch.take(data.action, rows), rng)
+        told.append(prediction)
+    return told
+
+
+@pytest.mark.parametrize("propagation", ["ts1", "ts_inf", "mean"])
+@pytest.mark.parametrize("n", [1, 7, 256, 4097])
+def test_any_number_of_rollouts_works(propagation: str, n: int, *, models: dict[str, EnsembleDynamics]) -> None:
+    for prediction in rolled(models[propagation], n):
+        assert prediction.observation.shape == (n, 3)
+        assert np.isfinite(prediction.reward_std).all()
+        assert (prediction.reward_std > 0).all()
+
+
+def test_the_same_generator_gives_the_same_rollouts(models: dict[str, EnsembleDynamics]) -> None:
+    for model in models.values():
+        for left, right in zip(rolled(model, 50, seed=3), rolled(model, 50, seed=3), strict=True):
+            np.testing.assert_array_equal(left.observation, right.observation)
+            np.testing.assert_array_equal(left.reward, right.reward)
+
+
+def test_the_mean_is_what_the_drawn_members_vary_around(models: dict[str, EnsembleDynamics]) -> None:
+    data = random_steps("Pendulum-v1", 200)
+    row = batch.take(data, [10])
+    means = {}
+    for name, model in models.items():
+        rng = np.random.default_rng(0)
+        state = model.begin(np.repeat(row.observation, 4000, axis=0), {}, rng)
+        _, told = model.step(state, np.repeat(row.action, 4000, axis=0), rng)
+        means[name] = told.observation.mean(axis=0)
+        assert (np.ptp(told.observation, axis=0) > 1e-3).all() == (name != "mean")
+    np.testing.assert_allclose(means["ts1"], means["mean"], atol=0.02)
+    np.testing.assert_allclose(means["ts_inf"], means["mean"], atol=0.02)
+
+
+def test_invalid_rewards_are_not_learnt_from() -> None:
+    data = random_steps("Pendulum-v1", 600)
+    broken = np.arange(len(data)) % 2 == 0
+    spoilt = Transitions(
+        **{name: getattr(data, name) for name in Transitions.__dataclass_fields__}
+        | {"reward": np.where(broken, 1e6, data.reward), "reward_valid": ~broken}
+    )
+    model = EnsembleDynamics((32, 32), max_gradient_steps=150)
+    env = gym.make("Pendulum-v1")
+    model.bind(Interface(env.observation_space, env.action_space))
+    model.update(spoilt, np.random.default_rng(0))
+    assert np.abs(rolled(model, 100, steps=1)[0].reward).max() < 100
+
+
+def test_a_checkpoint_of_another_space_or_none_is_refused(tmp_path: Path, models: dict[str, EnsembleDynamics]) -> None:
+    models["ts1"].save(tmp_path / "pendulum")
+    model = EnsembleDynamics()
+    env = gym.make("CartPole-v1")
+    model.bind(Interface(env.observation_space, env.action_space))
+    with pytest.raises(WorldModelError, match=r"was trained on observations in Box.*, and the environment has Box"):
+        model.load(tmp_path / "pendulum")
+    with pytest.raises(WorldModelError, match="no EnsembleDynamics is saved"):
+        model.load(tmp_path / "nothing")
+    (tmp_path / "pendulum" / "dynamics.json").write_text("{", encoding="utf-8")
+    with pytest.raises(WorldModelError, match="is damaged"):
+        EnsembleDynamics().load(tmp_path / "pendulum")
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (gym.spaces.Text(5), "text needs a language or outcome model"),
+        (gym.spaces.Box(0, 255, (64, 64, 3), np.uint8), "encode images as features"),
+        (gym.spaces.Discrete(4), "encode it as a Box"),
+        (gym.spaces.Dict({"a": gym.spaces.MultiBinary(3)}), r"observation\['a'\] is MultiBinary"),
+    ],
+)
+def test_spaces_that_it_cannot_represent_are_named_with_what_can(space: gym.Space[Any], message: str) -> None:
+    with pytest.raises(WorldModelError, match=message):
+        EnsembleDynamics().bind(Interface(space, gym.spaces.Discrete(2)))
+
+
+def test_learning_aside_changes_nothing_until_it_is_adopted_and_then_equals_an_update() -> None:
+    env, first, more = gym.make("Pendulum-v1"), random_steps("Pendulum-v1", 200, seed=1), random_steps("Pendulum-v1", 200, seed=2)
+    aside, ahead = (EnsembleDynamics((16,), min_transitions=40, max_gradient_steps=20) for _ in range(2))
+    for model in (aside, ahead):
+        model.bind(Interface(env.observation_space, env.action_space, (-20.0, 0.0)))
+        model.update(first, np.random.default_rng(1))
+    observation, action = np.zeros((3, 3), np.float32), np.ones((3, 1), np.float32)
+
+    def said(model: EnsembleDynamics) -> np.ndarray:
+        state = model.begin(observation, {}, np.random.default_rng(2))
+        return np.asarray(model.step(state, action, np.random.default_rng(3))[1].observation)
+
+    before = said(aside)
+    digested = aside.digest(more, np.random.default_rng(4))
+    np.testing.assert_array_equal(said(aside), before)
+    assert aside.adopt(digested) == ahead.update(more, np.random.default_rng(4))
+    np.testing.assert_array_equal(said(aside), said(ahead))
+    assert (said(aside) != before).any()

@@ -1,0 +1,150 @@
+"""``wmrl collect``: real episodes of any environment, by a scripted expert or at random, as data sets that others read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+FORMATS = ("minari", "lerobot")
+
+
+def add(commands: Any) -> None:
+    """Add the subcommand to an ``argparse`` collection of subparsers."""
+    collect = commands.add_parser("collect", help="record real episodes to Minari and LeRobot data sets")
+    collect.add_argument("env", help="id of an environment, such as wmrl/VLAManipulation-v0")
+    collect.add_argument("--episodes", type=int, default=10, help="of each task (default: 10)")
+    collect.add_argument("--task", default=None, help="names of tasks, separated by commas (default: the environment's own)")
+    collect.add_argument("--expert", action="store_true", help="the environment's scripted expert acts, not chance")
+    collect.add_argument("--format", default="minari", help="minari, lerobot, or both with a comma (default: minari)")
+    collect.add_argument("--out", type=Path, default=None, help="folder (default: runs/collect/ENV)")
+    collect.add_argument("--name", default=None, help="of the Minari data set (default: wmrl/ENV-POLICY-v0)")
+    collect.add_argument("--seed", type=int, default=0, help="of the first episode (default: 0)")
+    collect.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option of the environment, in JSON")
+    collect.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Collect what is missing, write the data sets, and print success rates; returns the exit status."""
+    import gymnasium as gym
+    from rich.console import Console
+
+    from wmrl_gym.data.demonstrations import CollectionError
+
+    try:
+        formats = _formats(arguments.format)
+        options = _options(arguments.set, arguments.task)
+        if arguments.episodes < 1:
+            raise ValueError(f"--episodes must be at least 1, got {arguments.episodes}")
+        env = gym.make(arguments.env, **options)
+        try:
+            _collect(env, arguments, options, formats=formats, console=Console())
+        finally:
+            env.close()
+    except (ValueError, CollectionError, NotImplementedError, gym.error.Error) as error:
+        print(f"wmrl collect: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _collect(env: Any, arguments: argparse.Namespace, options: dict[str, Any], *, formats: list[str], console: Any) -> None:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from wmrl_gym.data.demonstrations import Collection, EpisodeFolder, run_episode
+    from wmrl_gym.envs.manipulation.versions import versions_of
+
+    name = arguments.env.rpartition("/")[2].removesuffix("-v0")
+    out = Path("runs/collect") / name if arguments.out is None else arguments.out
+    policy = "expert" if arguments.expert else "random"
+    versions = versions_of("gymnasium", "numpy", *versions_of())
+    fps = int(env.metadata.get("render_fps") or 30)
+    folder = EpisodeFolder(out, Collection(arguments.env, options, policy, arguments.seed, fps, versions))
+    tasks: list[str | None] = [None] if arguments.task is None else list(arguments.task.split(","))
+    columns = (TextColumn("{task.description:<10}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[said]}"), console=console) as bars:
+        total = arguments.episodes * len(tasks)
+        bar = bars.add_task("collect", total=total, said="")
+        for number in range(total):
+            seed, task = arguments.seed + number, tasks[number % len(tasks)]
+            if not folder.has(seed):
+                episode = run_episode(env, _policy(policy, seed), seed=seed, options=None if task is None else {"task": task})
+                folder.add(episode)
+            bars.update(bar, advance=1, said="")
+        for kind in formats:
+            written = bars.add_task(kind, total=len(folder), said="")
+            path = _write(kind, folder, env, arguments, lambda done, at=written: bars.update(at, completed=done))
+            bars.update(written, said=str(path))
+    console.print(_table(folder.success_rates()))
+
+
+def _policy(policy: str, seed: int) -> Any:
+    if policy == "expert":
+        return _expert
+    spaces: list[Any] = []
+
+    def act(env: Any, observation: Any) -> Any:
+        if not spaces:
+            from copy import deepcopy
+
+            spaces.append(deepcopy(env.action_space))
+            spaces[0].seed(seed)
+        return spaces[0].sample()
+
+    return act
+
+
+def _expert(env: Any, observation: Any) -> Any:
+    if not hasattr(env.unwrapped, "expert_action"):
+        raise NotImplementedError(f"{env.unwrapped} ships no scripted expert: leave out --expert")
+    return env.unwrapped.expert_action()
+
+
+def _write(kind: str, folder: Any, env: Any, arguments: argparse.Namespace, progress: Any) -> Path:
+    if kind == "minari":
+        from wmrl_gym.data.minari import write_minari
+
+        task = "" if arguments.task is None else f"-{arguments.task.replace(',', '-')}"
+        name = arguments.env.rpartition("/")[2].removesuffix("-v0")
+        default = f"wmrl/{name}{task}-{folder.collection.policy}-v0"
+        return write_minari(folder, env, folder.path / "minari", dataset_id=arguments.name or default, progress=progress)
+    from wmrl_gym.data.lerobot import write_lerobot
+
+    return write_lerobot(folder, folder.path / "lerobot", robot_type=_robot(env), progress=progress)
+
+
+def _robot(env: Any) -> str:
+    return str(getattr(getattr(env.unwrapped, "simulator", None), "robot", "unknown"))
+
+
+def _formats(given: str) -> list[str]:
+    formats = given.split(",")
+    unknown = [kind for kind in formats if kind not in FORMATS]
+    if unknown:
+        raise ValueError(f"--format must be among {', '.join(FORMATS)}, got {', '.join(unknown)}")
+    return formats
+
+
+def _options(settings: list[str], task: str | None) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ValueError(f"--set takes KEY=VALUE, got {setting!r}")
+        try:
+            options[key] = json.loads(value)
+        except json.JSONDecodeError:
+            options[key] = value
+    if task is not None:
+        options["task"] = task.split(",")
+    return options
+
+
+def _table(rates: dict[str, tuple[int, int]]) -> Any:
+    from rich.table import Table
+
+    table = Table("task", "episodes", "successes", "rate")
+    for task, (won, total) in sorted(rates.items()):
+        table.add_row(task or "-", str(total), str(won), f"{won / total:.0%}")
+    return table

@@ -1,0 +1,85 @@
+"""``wmrl fit``: a world model from recorded episodes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    """Add the subcommand to an ``argparse`` collection of subparsers."""
+    fit = commands.add_parser("fit", help="fit a world model to a Minari data set; goes on where it stopped")
+    fit.add_argument("dataset", help="folder of a Minari data set, or its id")
+    fit.add_argument("--model", default="dynamics", help="dynamics (any numbers) or outcome (factored environments)")
+    fit.add_argument("--out", type=Path, default=None, help="folder (default: runs/fit/DATASET)")
+    fit.add_argument("--held-out", type=float, default=0.1, help="share of episodes that it never sees (default: 0.1)")
+    fit.add_argument("--chunk", type=int, default=2_000, help="transitions in one update, saved after each (default: 2000)")
+    fit.add_argument("--seed", type=int, default=0, help="of training and of the choice of held-out episodes (default: 0)")
+    fit.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the model, in JSON")
+    fit.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Fit what is not fitted yet, and print the model's measures; returns the exit status."""
+    import gymnasium as gym
+    from rich.console import Console
+
+    from wmrl_gym.world_models import WorldModelError
+    from wmrl_gym.world_models.fitting import FitPlan, OfflineFit, recorded
+
+    console = Console()
+    try:
+        dataset = str(Path(arguments.dataset).absolute()) if Path(arguments.dataset).is_dir() else arguments.dataset
+        settings = settings_of(arguments.set)
+        plan = FitPlan(dataset, arguments.model, settings, arguments.held_out, arguments.chunk, arguments.seed)
+        episodes, interface = recorded(dataset, arguments.model)
+        folder = arguments.out if arguments.out is not None else Path("runs/fit") / Path(dataset).name
+        fit = OfflineFit(plan, episodes, interface=interface, folder=folder)
+        measures = _fit(fit, console)
+    except (ValueError, WorldModelError, gym.error.Error) as error:
+        print(f"wmrl fit: {error}", file=sys.stderr)
+        return 2
+    for name, value in measures.items():
+        console.print(f"{name:<24} {value:.5g}")
+    held_out = f"{len(fit.held_out)} of {len(episodes)} episodes were held out"
+    console.print(f"model in {folder}; {held_out}: wmrl fidelity {folder} {dataset}", soft_wrap=True)
+    return 0
+
+
+def settings_of(given: list[str]) -> dict[str, Any]:
+    """``KEY=VALUE`` texts as arguments; a value that is not JSON is a text.
+
+    Raises:
+        ValueError: a text without ``=``.
+
+    >>> settings_of(["hidden=[64, 64]", "propagation=ts_inf"])
+    {'hidden': [64, 64], 'propagation': 'ts_inf'}
+    """
+    settings: dict[str, Any] = {}
+    for setting in given:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ValueError(f"--set takes KEY=VALUE, got {setting!r}")
+        try:
+            settings[key] = json.loads(value)
+        except json.JSONDecodeError:
+            settings[key] = value
+    return settings
+
+
+def _fit(fit: Any, console: Any) -> dict[str, float]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("fit"), BarColumn(), MofNCompleteColumn(), TextColumn("episodes"), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[said]}"), console=console) as bars:
+        bar = bars.add_task("fit", total=len(fit.training), completed=fit.done, said="")
+
+        def told(episodes: int, measures: dict[str, float]) -> None:
+            error = measures.get("wm/reward_error", measures.get("wm/held_out_rmse"))
+            bars.update(bar, advance=episodes, said="" if error is None else f"held-out reward error {error:.4g}")
+
+        result: dict[str, float] = fit.run(told)
+        return result

@@ -1,0 +1,219 @@
+"""Whole episodes of real environments on disk, to be exported to the formats that others read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Dict, Text
+from gymnasium.vector.utils import concatenate, create_empty_array
+from numpy.typing import NDArray
+
+Act = Callable[[gym.Env[Any, Any], Any], Any]
+"""A policy: what to do in an environment that was observed."""
+
+_DOCUMENT, _EPISODES = "collection.json", "episodes"
+
+
+class CollectionError(RuntimeError):
+    """A folder holds another collection, or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One real episode of T steps.
+
+    Args:
+        observation: batch of T + 1 observations; texts are arrays of str.
+        action: batch of T actions.
+        reward: float64, shape (T,).
+        terminated: whether the environment ended it.
+        truncated: whether a time limit did.
+        success: whether ``info["is_success"]`` was ever true; False too where the environment does not say.
+        task: what ``info["task"]`` named; "" where the environment has one task only.
+        instruction: the sentence in its observations; "" where there is none.
+        seed: that it was reset with.
+    """
+
+    observation: Any
+    action: Any
+    reward: NDArray[np.float64]
+    terminated: bool
+    truncated: bool
+    success: bool
+    task: str
+    instruction: str
+    seed: int
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What a folder of episodes holds.
+
+    Args:
+        env_id: of the environment.
+        options: what it was made with.
+        policy: who acted, "random" or "expert".
+        seed: of the first episode; the others count up from it.
+        frames_per_second: of the environment.
+        versions: of the packages that simulated.
+    """
+
+    env_id: str
+    options: dict[str, Any]
+    policy: str
+    seed: int
+    frames_per_second: int
+    versions: dict[str, str]
+
+
+def run_episode(env: gym.Env[Any, Any], act: Act, *, seed: int, options: dict[str, Any] | None = None) -> Episode:
+    """Play one episode.
+
+    Args:
+        env: any environment.
+        act: decides.
+        seed: of the reset.
+        options: of the reset.
+    """
+    observation, info = env.reset(seed=seed, options=options)
+    observations, actions, rewards = [observation], [], []
+    terminated = truncated = success = False
+    while not (terminated or truncated):
+        action = act(env, observation)
+        observation, reward, terminated, truncated, after = env.step(action)
+        observations.append(observation)
+        actions.append(action)
+        rewards.append(float(reward))
+        success |= bool(after.get("is_success", False))
+    batch = _batch(env.observation_space, observations)
+    spoken = batch.get("instruction") if isinstance(batch, dict) else None
+    return Episode(
+        observation=batch,
+        action=_batch(env.action_space, actions),
+        reward=np.array(rewards),
+        terminated=bool(terminated),
+        truncated=bool(truncated),
+        success=success,
+        task=str(info.get("task", "")),
+        instruction="" if spoken is None else str(spoken[0]),
+        seed=seed,
+    )
+
+
+class EpisodeFolder:
+    """Episodes in a folder, a file each, so that collecting goes on where it stopped.
+
+    Args:
+        path: the folder; it is made where it is missing.
+        collection: what it is to hold; None takes what it holds.
+
+    Raises:
+        CollectionError: it holds something else, or (without ``collection``) nothing.
+    """
+
+    def __init__(self, path: str | Path, collection: Collection | None = None) -> None:
+        self.path = Path(path)
+        document = self.path / _DOCUMENT
+        found: dict[str, Any] | None = json.loads(document.read_text(encoding="utf-8")) if document.is_file() else None
+        if collection is None:
+            if found is None:
+                raise CollectionError(f"{self.path} holds no episodes: {_DOCUMENT} is missing")
+            self.collection = Collection(**found)
+            return
+        wanted = json.loads(json.dumps(asdict(collection)))
+        differing = [] if found is None else sorted(key for key in wanted if found.get(key) != wanted[key])
+        if found is not None and differing:
+            described = ", ".join(f"{key}: {found[key]!r}, not {wanted[key]!r}" for key in differing)
+            raise CollectionError(f"{self.path} holds another collection ({described}): choose another folder")
+        self.collection = collection
+        (self.path / _EPISODES).mkdir(parents=True, exist_ok=True)
+        _write(document, lambda part: part.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8"))
+
+    def __len__(self) -> int:
+        return len(self._files())
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.load(file) for file in self._files())
+
+    def has(self, seed: int) -> bool:
+        """Whether the episode of this seed is there."""
+        return self._file(seed).is_file()
+
+    def add(self, episode: Episode) -> None:
+        """Keep an episode; it is there whole or not at all."""
+        arrays = {**_flat("observation", episode.observation), **_flat("action", episode.action), "reward": episode.reward}
+        facts = {name: getattr(episode, name) for name in ("terminated", "truncated", "success", "task", "instruction", "seed")}
+
+        def write(part: Path) -> None:
+            with part.open("wb") as file:
+                np.savez_compressed(file, **{"facts": np.array(json.dumps(facts)), **arrays})  # type: ignore[arg-type]
+
+        _write(self._file(episode.seed), write)
+
+    def load(self, file: Path) -> Episode:
+        """Read one episode's file."""
+        with np.load(file, allow_pickle=False) as stored:
+            facts = json.loads(str(stored["facts"]))
+            arrays = {name: stored[name] for name in stored.files if name != "facts"}
+        return Episode(_nested(arrays, "observation"), _nested(arrays, "action"), arrays["reward"], **facts)
+
+    def success_rates(self) -> dict[str, tuple[int, int]]:
+        """(successes, episodes) of each task."""
+        counts: dict[str, tuple[int, int]] = {}
+        for file in self._files():
+            with np.load(file, allow_pickle=False) as stored:
+                facts = json.loads(str(stored["facts"]))
+            won, total = counts.get(facts["task"], (0, 0))
+            counts[facts["task"]] = (won + bool(facts["success"]), total + 1)
+        return counts
+
+    def _file(self, seed: int) -> Path:
+        return self.path / _EPISODES / f"seed-{seed:08d}.npz"
+
+    def _files(self) -> list[Path]:
+        return sorted((self.path / _EPISODES).glob("seed-*.npz"))
+
+
+def _write(path: Path, write: Callable[[Path], Any]) -> None:
+    part = path.with_suffix(".part")
+    write(part)
+    part.replace(path)
+
+
+def _batch(space: gym.Space[Any], items: list[Any]) -> Any:
+    """Samples of ``space`` as a batch in which texts are arrays of str."""
+    if isinstance(space, Dict):
+        return {key: _batch(sub, [item[key] for item in items]) for key, sub in space.items()}
+    if isinstance(space, Text):
+        return np.array([str(item) for item in items])
+    empty: Any = create_empty_array(space, n=len(items))
+    return concatenate(space, items, empty)
+
+
+def _flat(name: str, value: Any) -> dict[str, NDArray[Any]]:
+    if isinstance(value, Mapping):
+        return {at: leaf for key, part in value.items() for at, leaf in _flat(f"{name}/{key}", part).items()}
+    return {name: np.asarray(value)}
+
+
+def _nested(arrays: Mapping[str, NDArray[Any]], name: str) -> Any:
+    if name in arrays:
+        return arrays[name]
+    nested: dict[str, Any] = {}
+    for path, value in arrays.items():
+        if path.startswith(f"{name}/"):
+            *parents, leaf = path.removeprefix(f"{name}/").split("/")
+            at = nested
+            for parent in parents:
+                at = at.setdefault(parent, {})
+            at[leaf] = value
+    return nested

@@ -1,0 +1,42 @@
+"""Manipulation: a robot arm, cameras, and a sentence that says what to do, in Meta-World and LIBERO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wmrl_gym.envs.manipulation.env import EpisodeRules, ManipulationEnv, VisionLanguageEnv
+    from wmrl_gym.envs.manipulation.instructions import instruction_table
+    from wmrl_gym.envs.manipulation.libero import LiberoEnv
+    from wmrl_gym.envs.manipulation.rendering import RenderingUnavailable
+    from wmrl_gym.envs.manipulation.vla import VLAManipulationEnv, VLAManipulationStateEnv
+
+_MODULES = {
+    "EpisodeRules": "env",
+    "LiberoEnv": "libero",
+    "ManipulationEnv": "env",
+    "RenderingUnavailable": "rendering",
+    "VLAManipulationEnv": "vla",
+    "VLAManipulationStateEnv": "vla",
+    "VisionLanguageEnv": "env",
+    "instruction_table": "instructions",
+}
+
+__all__ = [
+    "EpisodeRules",
+    "LiberoEnv",
+    "ManipulationEnv",
+    "RenderingUnavailable",
+    "VLAManipulationEnv",
+    "VLAManipulationStateEnv",
+    "VisionLanguageEnv",
+    "instruction_table",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        from importlib import import_module
+
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,91 @@
+"""Evaluating a trained ensemble: each row by its own member, or by all of them, with activations that stay in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import silu
+
+from wmrl_gym.world_models.dynamics_networks import EnsembleMLP
+
+_ROWS = 512
+"""Rows evaluated at once: the activations of more would travel to memory and back between layers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluator:
+    """Some members of an ensemble, laid out for evaluation only.
+
+    Args:
+        layers: for each member, for each layer its weight, float32, shape (in, out), and bias, shape (out,).
+        wide: the members' first layers side by side: weight, shape (in, E * out), and bias, shape (E * out,).
+        rest: the other layers, each with the members along its first axis: weight (E, in, out) and bias (E, 1, out).
+    """
+
+    layers: tuple[tuple[tuple[Tensor, Tensor], ...], ...]
+    wide: tuple[Tensor, Tensor]
+    rest: tuple[tuple[Tensor, Tensor], ...]
+
+    @classmethod
+    def of(cls, network: EnsembleMLP, members: Sequence[int]) -> Evaluator:
+        """For the given members of ``network``, copied."""
+        chosen = network.members(members)
+        pairs = list(zip(chosen.weights, chosen.biases, strict=True))
+        layers = tuple(tuple((weight[i].clone(), bias[i, 0].clone()) for weight, bias in pairs) for i in range(len(members)))
+        weight, bias = pairs[0]
+        wide = weight.transpose(0, 1).reshape(weight.shape[1], -1).contiguous(), bias.reshape(-1).clone()
+        return cls(layers, wide, tuple(pairs[1:]))
+
+    def each(self, x: Tensor, member: NDArray[np.int64]) -> Tensor:
+        """To each row the answer of its own member, and of no other: (B, in) -> (B, out).
+
+        Args:
+            x: float32, shape (B, in).
+            member: int64, shape (B,). Place among the members.
+        """
+        present = np.unique(member) if len(member) > 1 else member
+        if len(present) == 1:
+            return self._through(x, int(present[0]), torch.empty(len(x), self._width))
+        order = np.argsort(member, kind="stable")
+        bounds = np.searchsorted(member[order], present, side="right").tolist()
+        rows = torch.from_numpy(order)
+        x, found = x[rows], torch.empty(len(x), self._width)
+        for which, start, end in zip(present.tolist(), [0, *bounds[:-1]], bounds, strict=True):
+            self._through(x[start:end], which, found[start:end])
+        out = torch.empty_like(found)
+        out[rows] = found
+        return out
+
+    def every(self, x: Tensor) -> Tensor:
+        """The answers of all members to the same rows: (B, in) -> (E, B, out)."""
+        n_members = len(self.layers)
+        out = torch.empty(n_members, len(x), self._width)
+        for start in range(0, len(x), _ROWS // 2):
+            end = min(start + _ROWS // 2, len(x))
+            h = torch.addmm(self.wide[1], x[start:end], self.wide[0]).view(end - start, n_members, -1).transpose(0, 1)
+            for weight, bias in self.rest:
+                h = torch.baddbmm(bias, silu(h, inplace=True), weight)
+            out[:, start:end] = h
+        return out
+
+    @property
+    def _width(self) -> int:
+        return len(self.layers[0][-1][1])
+
+    def _through(self, x: Tensor, member: int, out: Tensor) -> Tensor:
+        """One member's answers, written to ``out``."""
+        *hidden, (last, offset) = self.layers[member]
+        # The same memory again and again: fresh pages would cost more than the arithmetic.
+        scratch = [torch.empty(min(_ROWS, len(x)), len(bias)) for _, bias in hidden]
+        for start in range(0, len(x), _ROWS):
+            h = x[start : start + _ROWS]
+            n = len(h)
+            for (weight, bias), into in zip(hidden, scratch, strict=True):
+                h = silu(torch.addmm(bias, h, weight, out=into[:n]), inplace=True)
+            torch.addmm(offset, h, last, out=out[start : start + n])
+        return out

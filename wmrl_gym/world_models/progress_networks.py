@@ -1,0 +1,123 @@
+"""What a progress model sees with: a small convolutional network that learns, or a frozen transformer below a small head."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+SIDE = 64
+"""Pixels of each side that the small network sees."""
+
+
+class Vision(Protocol):
+    """How frames are kept and compared."""
+
+    def prepare(self, images: NDArray[np.uint8]) -> NDArray[Any]:
+        """What is kept of N frames: an array of N rows."""
+
+    def network(self, text_size: int) -> nn.Module:
+        """An untrained network: (now, start, text) -> (N, 2), the logits of progress and of success."""
+
+
+class SmallVision:
+    """Frames as they are, shrunk to 64 x 64, for a convolutional network that compares each with the episode's first."""
+
+    def prepare(self, images: NDArray[np.uint8]) -> NDArray[Any]:
+        """Shrink N frames (N, H, W, 3): uint8, shape (N, 3, 64, 64)."""
+        frames = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2)
+        if frames.shape[-2:] != (SIDE, SIDE):
+            frames = nn.functional.adaptive_avg_pool2d(frames.float(), SIDE).round().to(torch.uint8)
+        kept: NDArray[np.uint8] = frames.contiguous().numpy()
+        return kept
+
+    def network(self, text_size: int) -> nn.Module:
+        """The convolutional network."""
+        return _Convolutional(text_size)
+
+
+class FrozenVision:
+    """Features of a vision encoder that does not learn, with a head that does.
+
+    Args:
+        name: of a model that ``transformers.AutoModel`` loads, or a folder that holds one; of a model for images and texts its
+            vision part is used.
+        device: where it runs.
+        batch_size: frames at once.
+    """
+
+    def __init__(self, name: str, *, device: str = "cpu", batch_size: int = 32) -> None:
+        self.name, self.device, self.batch_size = name, device, batch_size
+        self._parts: Any = None
+
+    def prepare(self, images: NDArray[np.uint8]) -> NDArray[Any]:
+        """Features of N frames (N, H, W, 3): float32, shape (N, features), each of length 1."""
+        processor, model = self._loaded()
+        found = []
+        for at in range(0, len(images), self.batch_size):
+            pixels = processor(images=list(images[at : at + self.batch_size]), return_tensors="pt")["pixel_values"]
+            with torch.no_grad():
+                said = model(pixel_values=pixels.to(self.device))
+            pooled = getattr(said, "pooler_output", None)
+            pooled = said.last_hidden_state.mean(1) if pooled is None else pooled.flatten(1)
+            found.append(nn.functional.normalize(pooled.float(), dim=1).cpu().numpy())
+        return np.concatenate(found)
+
+    def network(self, text_size: int) -> nn.Module:
+        """A head over the features."""
+        features = len(self.prepare(np.zeros((1, SIDE, SIDE, 3), np.uint8))[0])
+        return _Head(features, text_size)
+
+    def _loaded(self) -> Any:
+        if self._parts is None:
+            from transformers import AutoImageProcessor, AutoModel
+
+            model = AutoModel.from_pretrained(self.name).eval().to(self.device)
+            self._parts = AutoImageProcessor.from_pretrained(self.name), getattr(model, "vision_model", model)
+        return self._parts
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_parts": None}
+
+
+def vision_of(name: str) -> Vision:
+    """The vision that a name stands for: "small", or a model or folder that transformers loads."""
+    return SmallVision() if name == "small" else FrozenVision(name)
+
+
+class _Convolutional(nn.Module):
+    def __init__(self, text_size: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        # The first stride is long: a step must cost less than the rendering of its image.
+        for before, after, size, stride in ((6, 16, 6, 4), (16, 32, 3, 2), (32, 64, 3, 2)):
+            layers += [nn.Conv2d(before, after, size, stride=stride, padding=1), nn.ReLU()]
+        self.body = nn.Sequential(*layers, nn.Flatten())
+        self.look = nn.Linear(64 * (SIDE // 16) ** 2, 128)
+        self.gate = nn.Linear(text_size, 128)
+        self.read = nn.Linear(text_size, 128)
+        self.head = nn.Sequential(nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 2))
+
+    def forward(self, now: Tensor, start: Tensor, text: Tensor) -> Tensor:
+        """(N, 3, 64, 64) uint8 twice, and (N, text_size) -> (N, 2)."""
+        seen = torch.cat([now.float(), now.float() - start.float()], dim=1) / 255.0 - 0.5
+        looked = self.look(self.body(seen))
+        # The sentence chooses which of what is seen matters.
+        return self.head(looked * (1.0 + self.gate(text)) + self.read(text))
+
+
+class _Head(nn.Module):
+    def __init__(self, features: int, text_size: int) -> None:
+        super().__init__()
+        self.look = nn.Linear(2 * features, 128)
+        self.gate = nn.Linear(text_size, 128)
+        self.read = nn.Linear(text_size, 128)
+        self.head = nn.Sequential(nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 2))
+
+    def forward(self, now: Tensor, start: Tensor, text: Tensor) -> Tensor:
+        """(N, features) twice, and (N, text_size) -> (N, 2)."""
+        looked = self.look(torch.cat([now, now - start], dim=1) * now.shape[1] ** 0.5)
+        return self.head(looked * (1.0 + self.gate(text)) + self.read(text))
