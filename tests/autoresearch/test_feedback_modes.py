@@ -74,14 +74,17 @@ def test_predictions_show_what_executions_would(task: Path, kind: type[Any], fee
 
 def test_imagined_episodes_without_feedback_show_no_score(task: Path, sandbox: Sandbox) -> None:
     env = AutoResearchEnv(task=task, feedback="none", max_turns=2, sandbox=sandbox)
-    wrapped = WorldModelWrapper(env, OutcomeModel(min_executions=2), anchors=0.0, warmup=2)
-    for seed in range(4):
-        wrapped.reset(seed=seed)
+    wrapped = WorldModelWrapper(env, OutcomeModel(min_executions=2), anchors=0.5, update_every=2)
+    imagined = 0
+    for seed in range(8):
+        _, info = wrapped.reset(seed=seed)
+        imagined += not info["anchor"]
         for _ in range(2):
             observation, *_ = wrapped.step(script(right_in="test"))
             assert "accuracy" not in observation["feedback"]
             assert observation["best"] == 0.0
     wrapped.close()
+    assert imagined > 0
 
 
 def test_a_mode_that_does_not_exist_names_those_that_do(task: Path) -> None:

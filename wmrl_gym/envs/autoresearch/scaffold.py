@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from wmrl_gym.envs.autoresearch.grading import grade
 from wmrl_gym.envs.autoresearch.metrics import metric
 from wmrl_gym.envs.autoresearch.task import Kind, Task, TaskError
 
@@ -48,15 +49,19 @@ def write_scaffold(root: Path, *, kind: Kind, measure: str) -> None:
     parts = ("validation", "test")
     hidden = [(rows[i][0], target[i], parts[i % 2]) for i in range(_ROWS, 2 * _ROWS)]
     _write(root / "private/answers.csv", [("id", "target", "part"), *hidden])
-    worst, best = (0.55, 0.9) if chosen.larger_is_better else (3.0, 0.1)
-    _write(root / "leaderboard.csv", [("score",), *((f"{score:.4f}",) for score in np.linspace(best, worst, 25))])
+    _write(root / "leaderboard.csv", [("score",), ("1",)])
     (root / "task.toml").write_text(_toml(root.name, kind, measure, larger=chosen.larger_is_better), encoding="utf-8")
     (root / "description.md").write_text(_DESCRIPTION.format(name=root.name, metric=measure), encoding="utf-8")
     try:
-        Task.load(root)
+        task = Task.load(root)
     except TaskError:  # such as a metric that does not fit the kind
         shutil.rmtree(root)
         raise
+    # All better than the sample submission, which is what a leaderboard should say of it.
+    guess_score = grade(task, (root / "public/sample_submission.csv").read_bytes()).test
+    best = 0.95 if chosen.larger_is_better else 0.3 * guess_score
+    scores = np.linspace(best, guess_score, 25, endpoint=False)
+    _write(root / "leaderboard.csv", [("score",), *((f"{score:.4f}",) for score in scores)])
 
 
 _DESCRIPTION = """\
