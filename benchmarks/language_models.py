@@ -117,7 +117,7 @@ def language_models(spec: Spec) -> dict[str, str]:
         f"{order} letters, {smoothing}, {share:.0%} of the data": _NGRAMS.format(order=order, share=share, smoothing=line)
         for order in range(1, 8)
         for smoothing, line in _SMOOTHING.items()
-        for share in ((0.25, 1.0) if smoothing == "Witten-Bell" else (1.0,))
+        for share in (0.1, 0.3, 1.0)
     }
     for cell, width, seconds in (("GRU", 64, 8), ("GRU", 128, 20), ("LSTM", 128, 16)):
         bodies[f"{cell} of {width}, {seconds} s"] = _RECURRENT.format(cell=cell, width=width, seconds=seconds)

@@ -48,7 +48,7 @@ def _list() -> int:
 
     table = Table()
     for heading in ("task", "metric", "kind", "modality", "train rows", "board", "part", "licence of the data"):
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=heading == "task")
     for name in _names():
         task = load_task(name)
         spec, rows = task.spec, (task.public / "train.csv").read_bytes().count(b"\n") - 1
