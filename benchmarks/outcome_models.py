@@ -52,8 +52,8 @@ statuses that are right, log loss of the statuses, and share of rewards inside t
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--per-task", type=int, default=60, help="scripts of each task (default: 60)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--per-task", type=int, default=40, help="scripts of each task (default: 40)")
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--networks", action="store_true", help="a sentence encoder and a causal language model too: slow")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args(argv)
