@@ -40,6 +40,7 @@ _IMAGINED = (
     "max_model_steps",
     "start_states",
     "max_in_flight",
+    "uncertainty",
     "seed",
 )
 

@@ -51,7 +51,7 @@ def acted_upon(envs: Any) -> set[bytes]:
 
 def anchors_finish(envs: Any, seed: int = 0) -> None:
     envs.reset(seed=seed)
-    while envs.engine._opened.any():
+    while envs.engine.episodes.opened.any():
         envs.step(np.ones(envs.num_envs, int))
 
 
@@ -101,10 +101,10 @@ def test_anchors_start_at_a_real_reset_and_only_they_make_pairs() -> None:
     envs.reset(seed=0)
     real_steps = 0
     for _ in range(60):
-        before = envs.engine._episode.copy()
+        before = envs.engine.episodes.number.copy()
         observation, *_, terminated, truncated, _ = envs.step(np.ones(3, int))
         new = np.flatnonzero(terminated | truncated)
-        for slot in new[envs.engine._episode[new] % 3 == 0]:
+        for slot in new[envs.engine.episodes.number[new] % 3 == 0]:
             assert (np.abs(observation[slot]) <= 0.05).all()  # CartPole starts there, and its episodes soon leave
         real_steps += int((before % 3 == 0).sum())
     pairs, _ = envs.engine.stream.since(0)

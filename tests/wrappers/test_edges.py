@@ -130,14 +130,14 @@ def test_schedules_with_a_memory_are_fed_and_resume() -> None:
     budget = WorldModelWrapper(FactoredEnv(bandit), model, anchors=BudgetSchedule(9.0, groups=40, cost=3.0), update_every=0)
     anchors = [info["anchor"] for _, info in run(budget, 60)]
     assert 1 <= sum(anchors) <= 4
-    schedule: Any = budget.engine.schedule
+    schedule: Any = budget.engine.episodes.schedule
     assert schedule.spent == 3.0 * sum(anchors)
     resumed = WorldModelWrapper(FactoredEnv(bandit), model, anchors=BudgetSchedule(9.0, groups=40, cost=3.0), update_every=0)
     resumed.load_state_dict(budget.state_dict())
-    assert resumed.engine.schedule.spent == schedule.spent  # type: ignore[attr-defined]
+    assert resumed.engine.episodes.schedule.spent == schedule.spent  # type: ignore[attr-defined]
     adaptive = WorldModelWrapper(FactoredEnv(bandit), model, anchors=AdaptiveSchedule(0.2), update_every=0)
     run(adaptive, 30)
-    assert adaptive.engine.schedule.disagreement > 0  # type: ignore[attr-defined]
+    assert adaptive.engine.episodes.schedule.disagreement > 0  # type: ignore[attr-defined]
 
 
 def test_a_group_size_that_contradicts_the_schedule_is_refused() -> None:

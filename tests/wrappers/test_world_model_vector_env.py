@@ -88,7 +88,7 @@ def test_autoreset_steps_are_never_transitions_nor_pairs(bandit: Bandit, mode: A
         resets = ~rows["reward_due"] & (rows["group"] >= 0) & np.isnan(rows["wm_reward"])
         assert (reward[resets] == 0).all()
     assert engine.stream.added == ended
-    assert engine.buffer.added - before == 3 * ended + sum(engine._steps % 3)
+    assert engine.buffer.added - before == 3 * ended + sum(engine.episodes.steps % 3)
     envs.close()
 
 

@@ -7,8 +7,10 @@ from wmrl_gym.corrections.contexts import ChangeDetector, Forgetful, PerContext
 from wmrl_gym.corrections.denoising import AnchorWeight, Fusion, fuse_samples, fuse_variances, shrink
 from wmrl_gym.corrections.features import ActionSigns
 from wmrl_gym.corrections.fusion import FusedAdvantages, StreamWeights, fuse_streams
-from wmrl_gym.corrections.gradient import GradientFusion, mean_variance
+from wmrl_gym.corrections.gradient import GradientFusion, RewardFusion, mean_variance
+from wmrl_gym.corrections.guard import Judgement, RewardGuard
 from wmrl_gym.corrections.kappa import AdaptiveKappa
+from wmrl_gym.corrections.measures import PairMeasures
 from wmrl_gym.corrections.online import OnlineCalibration
 from wmrl_gym.corrections.pairs import PairWindow
 from wmrl_gym.corrections.residual import ResidualVariance, graded_anchors, residual_reward
@@ -19,6 +21,7 @@ from wmrl_gym.corrections.schedules import (
     RecordedSchedule,
     UncertaintySchedule,
 )
+from wmrl_gym.corrections.shrinkage import RewardShrinkage
 from wmrl_gym.corrections.smooth import SmoothMonotone
 
 __all__ = [
@@ -38,11 +41,16 @@ __all__ = [
     "FusedAdvantages",
     "Fusion",
     "GradientFusion",
+    "Judgement",
     "OnlineCalibration",
+    "PairMeasures",
     "PairWindow",
     "PerContext",
     "RecordedSchedule",
     "ResidualVariance",
+    "RewardFusion",
+    "RewardGuard",
+    "RewardShrinkage",
     "SmoothMonotone",
     "StreamWeights",
     "UncertaintySchedule",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from wmrl_gym.corrections.denoising import Fusion, fuse_variances
-from wmrl_gym.corrections.pairs import Floats
+from wmrl_gym.corrections.pairs import Floats, Ints, PairWindow, as_floats, as_ints
 
 
 def mean_variance(
@@ -134,3 +134,106 @@ class GradientFusion:
         self._sums = np.array(state["sums"], dtype=np.float64)
         self._steps = np.array(state["steps"], dtype=np.float64)
         self._rng.bit_generator.state = json.loads(state["rng"])
+
+
+class RewardFusion:
+    """:class:`GradientFusion` where no gradient is at hand: from the rewards that both streams pay.
+
+    A rollout's contribution to the gradient is its reward, less a baseline, times a score; scores being alike in both streams,
+    the rewards' variances about each context's mean take their place. A calibrated prediction has been flattened: it carries the
+    share ``slope = cov(f, r) / var(r)`` of the gradient, so that its variance must be read per share of signal, and an anchor's
+    weight is ``v_WM / (slope v_E)``. A raw unbiased prediction has slope 1, and its weight is ``(v_E + sigma^2) / v_E``. A
+    perfect conditional expectation has slope ``var f / var r``: its weight is 1, since the noise is gone already.
+
+    Args:
+        fusion: of the two streams.
+        batch: anchors a measurement; those that come fewer at a time are collected.
+        window: newest pairs and predictions that means and slope are taken over.
+
+    Raises:
+        ValueError: if a count is too small.
+
+    >>> rng = np.random.default_rng(0)
+    >>> truth, noise = rng.normal(size=4000), rng.normal(size=4000)
+    >>> weight = RewardFusion(window=4000)
+    >>> weight.observe(truth + noise)
+    >>> weight.update(truth + noise, truth)
+    >>> round(weight.weight, 1)
+    2.0
+    """
+
+    def __init__(self, fusion: GradientFusion | None = None, *, batch: int = 16, window: int = 512) -> None:
+        if batch < 2 or window < batch:
+            raise ValueError(f"need window >= batch >= 2, got batch {batch} and window {window}")
+        self.fusion = GradientFusion() if fusion is None else fusion
+        self.batch = int(batch)
+        self._pairs, self._others = PairWindow(window), PairWindow(window)
+        self._waiting = 0
+        self._products: Floats = np.zeros(2)
+
+    @property
+    def slope(self) -> float:
+        """The share of the gradient that the predictions carry, in [0.05, 1]: nothing is divided by nothing."""
+        crossed, square = self._products
+        return float(np.clip(crossed / square, 0.05, 1.0)) if square > 0 else 1.0
+
+    @property
+    def weight(self) -> float:
+        """The weight of an anchor, in [1 / most, most]; 1 until enough of both streams was seen."""
+        anchor, model = self.fusion.variances
+        if not (anchor > 0 and model > 0):
+            return 1.0
+        return float(np.clip(model / (self.slope * anchor), 1.0 / self.fusion.most, self.fusion.most))
+
+    def observe(self, paid: ArrayLike, context: ArrayLike | None = None) -> None:
+        """What imagined steps pay: float64, shape (B,), and their contexts, int64; not finite is left out."""
+        f = as_floats("paid", paid)
+        c = as_ints("context", context, size=f.size)
+        known = np.isfinite(f)
+        self._others.push(f[known], f[known], c[known])
+
+    def update(self, calibrated: ArrayLike, real: ArrayLike, context: ArrayLike | None = None) -> None:
+        """Graded anchors, as they come: f, and the truth, float64, shape (B,) each; those not finite are left out."""
+        f = as_floats("calibrated", calibrated)
+        r = as_floats("real", real, size=f.size)
+        c = as_ints("context", context, size=f.size)
+        known = np.isfinite(f) & np.isfinite(r)
+        self._pairs.push(f[known], r[known], c[known])
+        self._waiting += int(known.sum())
+        if self._waiting >= self.batch:
+            self._measure()
+
+    def _measure(self) -> None:
+        f, r, context = self._pairs.arrays()
+        f, r = _centred(f, context), _centred(r, context)
+        newest = slice(max(0, r.size - self._waiting), None)
+        self._waiting = 0
+        others, _, where = self._others.arrays()
+        self.fusion.update(anchors=r[newest], others=_centred(others, where))
+        keep = 0.5 ** (1.0 / self.fusion.half_life)
+        self._products = keep * self._products + np.array([f[newest] @ r[newest], r[newest] @ r[newest]])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Both windows and the running variances."""
+        return {
+            "fusion": self.fusion.state_dict(),
+            "pairs": self._pairs.state_dict(),
+            "others": self._others.state_dict(),
+            "waiting": self._waiting,
+            "products": self._products.copy(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.fusion.load_state_dict(state["fusion"])
+        self._pairs.load_state_dict(state["pairs"])
+        self._others.load_state_dict(state["others"])
+        self._waiting, self._products = int(state["waiting"]), np.array(state["products"], dtype=np.float64)
+
+
+def _centred(values: Floats, context: Ints) -> Floats:
+    """``values`` less the mean of their context; shape (n,)."""
+    _, index = np.unique(context, return_inverse=True)
+    mean = np.bincount(index, values) / np.maximum(np.bincount(index), 1)
+    out: Floats = values - mean[index]
+    return out

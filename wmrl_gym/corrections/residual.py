@@ -88,13 +88,20 @@ class ResidualVariance:
         self.variance = float(start) * float(width) ** 2
         self._count = float(pseudo_counts)
 
-    def update(self, calibrated: ArrayLike, real: ArrayLike) -> None:
-        """Fold pairs in; those with a value that is not finite are left out. float64, shape (B,) each."""
+    def update(self, calibrated: ArrayLike, real: ArrayLike, *, weight: ArrayLike = 1.0) -> None:
+        """Fold pairs in; those with a value that is not finite are left out.
+
+        Args:
+            calibrated: float64, shape (B,).
+            real: float64, shape (B,).
+            weight: float64, shape (B,) or a scalar, of mean about 1: inverse propensities, where anchors are not chosen evenly.
+        """
         f = as_floats("calibrated", calibrated)
         squares = (as_floats("real", real, size=f.size) - f) ** 2
-        for square in squares[np.isfinite(squares)]:
-            self._count = min(self._count + 1.0, self.window)
-            self.variance += (float(square) - self.variance) / self._count
+        known = np.isfinite(squares)
+        for square, w in zip(squares[known], np.broadcast_to(np.asarray(weight, dtype=np.float64), f.shape)[known], strict=True):
+            self._count = min(self._count + float(w), self.window)
+            self.variance += (float(square) - self.variance) / max(self._count / float(w), 1.0)
 
     def state_dict(self) -> dict[str, Any]:
         """The estimate and its count."""

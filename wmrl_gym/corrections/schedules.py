@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -43,6 +43,9 @@ class RecordedSchedule(ABC):
     Raises:
         ValueError: if an argument is out of its range.
     """
+
+    wants_uncertainty: ClassVar[bool] = False
+    """Whether :class:`EpisodeStart` should be filled in, which takes a look at each start."""
 
     def __init__(self, *, group_size: int = 1, seed: int = 0, keep: int = 100_000) -> None:
         if group_size < 1 or keep < 1 or seed < 0:
@@ -201,6 +204,8 @@ class UncertaintySchedule(RecordedSchedule):
     >>> round(schedule.decide(1, EpisodeStart(uncertainty=0.4)).propensity, 3)
     0.133
     """
+
+    wants_uncertainty: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-ArmName = Literal["real", "model", "mixture", "paper", "recommended", "adaptive"]
+ArmName = Literal["real", "model", "mixture", "denoise", "debias", "paper", "recommended", "adaptive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ ARMS: dict[str, Arm] = {
         Arm("real", "real execution", "#444444", "every step is executed"),
         Arm("model", "world model alone", "#d62728", "fitted on random executions in the first fifth, then imagined only"),
         Arm("mixture", "plain mixture", "#9467bd", "imagined and real episodes side by side, uncorrected"),
+        Arm("denoise", "denoising only", "#8c564b", "the paper's inverse-variance weights on group anchors, no debiasing"),
+        Arm("debias", "debiasing only", "#ff7f0e", "the paper's online debiasing on group anchors, no weights"),
         Arm("paper", "WMRL, paper", "#1f77b4", "online debiasing and inverse-variance weights on group anchors"),
         Arm("recommended", "WMRL, recommended", "#2ca02c", "smooth calibration and residual correction on episode anchors"),
         Arm("adaptive", "WMRL, adaptive", "#17becf", "as recommended, with kappa adapted online"),
@@ -51,13 +53,26 @@ PPO_SETTINGS: dict[str, Any] = {
 """The same in every arm; ``n_steps`` is one episode."""
 
 
+STUDY_TASKS = (
+    "abalone",
+    "bbc-news",
+    "breast-cancer",
+    "cars-mpg",
+    "diabetes",
+    "digits",
+    "happiness",
+    "seattle-weather",
+)
+"""The tasks of a comparison, unless others are named: as many as minutes of training suffice for."""
+
+
 @dataclass(frozen=True, slots=True)
 class StudyConfig:
     """A comparison.
 
     Args:
         arms: names of the arms.
-        tasks: names of the tasks; None is all that are embedded.
+        tasks: names of the tasks; None is all that are embedded, which take more time than the default of eight.
         seconds: wall-clock seconds of training for each arm, its warm-up included.
         seed: of everything.
         num_envs: environments that are imagined at once, in the arms that imagine.
@@ -76,7 +91,7 @@ class StudyConfig:
     """
 
     arms: tuple[str, ...] = ("real", "model", "paper", "recommended")
-    tasks: tuple[str, ...] | None = None
+    tasks: tuple[str, ...] | None = STUDY_TASKS
     seconds: float = 30.0
     seed: int = 0
     num_envs: int = 128

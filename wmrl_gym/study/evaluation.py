@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +18,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from wmrl_gym import batch
 from wmrl_gym.envs.autoresearch import AutoResearchDesign
 from wmrl_gym.factored import Outcome
-from wmrl_gym.sandbox import Sandbox
-from wmrl_gym.study.config import StudyConfig
+from wmrl_gym.sandbox import Limits, Sandbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +37,34 @@ class Grade:
 
 
 class RememberedDesigns(AutoResearchDesign):
-    """Executes each design once. Designs are deterministic, and policies that have settled repeat theirs.
+    """Executes each script once. They are deterministic, many designs stand for the same script, and policies repeat theirs.
 
-    Only evaluation remembers: what an arm executes in training, it pays for each time.
+    At equal wall-clock time only evaluation remembers, since there an arm pays for what it executes in training by the time it
+    takes. Where executions are counted instead, arms may share what they executed: ``asked`` counts what each one asked for.
 
     Args:
         path: where results are kept from run to run.
         sandbox: executes what is not known yet.
         tasks: names of tasks; None is all.
         workers: executions at once.
+        max_turns: attempts in an episode.
+        limits: of one execution; None is the environment's own.
     """
 
-    def __init__(self, path: Path, *, sandbox: Sandbox, tasks: tuple[str, ...] | None, workers: int) -> None:
-        super().__init__(None if tasks is None else list(tasks), sandbox=sandbox, workers=workers)
+    def __init__(
+        self,
+        path: Path,
+        *,
+        sandbox: Sandbox,
+        tasks: tuple[str, ...] | None,
+        workers: int,
+        max_turns: int = 3,
+        limits: Limits | None = None,
+    ) -> None:
+        names = None if tasks is None else list(tasks)
+        super().__init__(names, sandbox=sandbox, workers=workers, max_turns=max_turns, limits=limits)
         self.path = path
+        self.asked = 0
         self.known: dict[str, dict[str, float]] = {}
         if path.is_file():
             for line in path.read_text(encoding="utf-8").splitlines():
@@ -63,7 +77,10 @@ class RememberedDesigns(AutoResearchDesign):
         return batch.concatenate(rows)
 
     def _one(self, attempt: Any) -> Outcome:
-        key = f"{self.contexts[attempt.task[0]]}:{','.join(map(str, attempt.design[0].tolist()))}"
+        ((context, program),) = self._programs(attempt)
+        key = f"{self.contexts[context]}:{hashlib.sha256(program.encode()).hexdigest()[:24]}"
+        with self._lock:
+            self.asked += 1
         if key not in self.known:
             outcome = super().execute(attempt)
             if outcome.known[0]:
@@ -86,14 +103,13 @@ class Evaluator:
     """Grades policies.
 
     Args:
-        config: the comparison.
-        sandbox: executes.
-        memory: file that remembers executed designs.
+        designs: the environment, remembering what it executed.
+        policy_kwargs: of the policies.
     """
 
-    def __init__(self, config: StudyConfig, *, sandbox: Sandbox, memory: Path) -> None:
-        self.config = config
-        self.designs = RememberedDesigns(memory, sandbox=sandbox, tasks=config.tasks, workers=config.workers)
+    def __init__(self, designs: RememberedDesigns, *, policy_kwargs: dict[str, Any]) -> None:
+        self.designs = designs
+        self.policy_kwargs = policy_kwargs
 
     def grade(
         self, weights: dict[str, torch.Tensor], *, episodes: int, seed: int, tick: Callable[[int], None] = lambda done: None
@@ -115,7 +131,7 @@ class Evaluator:
         generator = torch.Generator().manual_seed(seed)
         reward, valid = np.zeros(len(task)), np.ones(len(task), bool)
         observation, state = self._begin(task)
-        with ThreadPoolExecutor(self.config.workers) as pool:
+        with ThreadPoolExecutor(self.designs.workers) as pool:
             for _ in range(self.designs.rules.max_turns):
                 attempt = self.designs.attempt(state, _sample(policy, observation, generator))
                 rows = list(pool.map(self.designs.execute, [batch.take(attempt, [row]) for row in range(len(task))]))
@@ -137,9 +153,7 @@ class Evaluator:
         return chosen["observation"], self.designs.begin(chosen["observation"], chosen["info"])
 
     def _policy(self, weights: dict[str, torch.Tensor]) -> ActorCriticPolicy:
-        policy = ActorCriticPolicy(
-            self.designs.observation_space, self.designs.action_space, lambda _: 0.0, **self.config.ppo["policy_kwargs"]
-        )
+        policy = ActorCriticPolicy(self.designs.observation_space, self.designs.action_space, lambda _: 0.0, **self.policy_kwargs)
         policy.load_state_dict(weights)
         return policy.eval()
 

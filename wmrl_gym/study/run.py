@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from wmrl_gym.envs.manipulation.versions import SIMULATORS, versions_of
 from wmrl_gym.sandbox import Sandbox
 from wmrl_gym.study.config import ARMS, StudyConfig
-from wmrl_gym.study.evaluation import Evaluator, Grade, mean_and_error
+from wmrl_gym.study.evaluation import Evaluator, Grade, RememberedDesigns, mean_and_error
 from wmrl_gym.study.metering import open_sandbox
 from wmrl_gym.study.plot import draw
 from wmrl_gym.study.summary import Point, Row, sentence, table, time_to_reach
@@ -77,7 +77,8 @@ class Study:
                 for arm in self.config.arms:
                     if not (self.folder / arm / "run.json").is_file():
                         self._train(arm, box, bars)
-                evaluator = Evaluator(self.config, sandbox=box, memory=self.memory)
+                designs = RememberedDesigns(self.memory, sandbox=box, tasks=self.config.tasks, workers=self.config.workers)
+                evaluator = Evaluator(designs, policy_kwargs=self.config.ppo["policy_kwargs"])
                 for arm in self.config.arms:
                     if not (self.folder / arm / "grades.json").is_file():
                         self._evaluate(arm, evaluator, bars)

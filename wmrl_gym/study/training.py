@@ -171,7 +171,7 @@ def anchor_choices(engine: Any) -> list[int]:
     """Which of the first hundred episodes the schedule makes anchors: a function of the seed alone."""
     if engine is None:
         return []
-    return [episode for episode in range(100) if engine.schedule.decide(episode).anchor]
+    return [episode for episode in range(100) if engine.episodes.schedule.decide(episode).anchor]
 
 
 def _where(run: ArmRun, *, rollout_s: float, warm_s: float) -> dict[str, float]:

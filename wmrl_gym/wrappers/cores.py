@@ -7,13 +7,24 @@ is due, one whose reward is not valid, or the step at which a vector environment
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wmrl_gym.corrections import ActionSigns, AdaptiveKappa, AnchorWeight, OnlineCalibration, ResidualVariance, residual_reward
-from wmrl_gym.corrections.stream import AnchorStream
+from wmrl_gym.corrections import (
+    ActionSigns,
+    AdaptiveKappa,
+    Judgement,
+    OnlineCalibration,
+    PairMeasures,
+    ResidualVariance,
+    RewardGuard,
+    residual_reward,
+)
+
+if TYPE_CHECKING:
+    from wmrl_gym.wrappers.engine import Engine
 
 Info = dict[str, NDArray[Any]]
 
@@ -22,6 +33,7 @@ STEP_KEYS = (
     "group",
     "propensity",
     "context",
+    "depth",
     "pair",
     "wm_reward",
     "wm_reward_std",
@@ -35,9 +47,8 @@ STEP_KEYS = (
 """The info keys that are there at every reset and step of an environment with a world model."""
 
 
-_PARTIAL_GROUPS = 256
-"""Groups that wait for their last members; the oldest, one of whose grades was lost, is then measured without it."""
-
+_DEPTHS = 16
+"""Classes of depth."""
 
 _WAITING_PAIRS = 100_000
 """Background anchors whose truth is awaited; beyond that the oldest, which nobody has asked for, are forgotten."""
@@ -51,25 +62,41 @@ class Correction(ABC):
     """One correction of rewards, fed by the anchor stream."""
 
     name: ClassVar[str]
-    written: ClassVar[tuple[str, ...]] = ()
+    written: tuple[str, ...] = ()
     """Info keys that :meth:`correct` changes."""
 
-    def attach(self, stream: AnchorStream, below: list[Correction], *, group_size: int = 1) -> None:
-        """Meet the anchor stream, the corrections that act before this one, and the size of the groups.
+    def attach(self, engine: Engine, below: list[Correction]) -> None:
+        """Meet the engine and its anchor stream, and the corrections that act before this one.
 
         Raises:
             OrderError: this correction does not belong above those.
         """
         self.check_order([type(correction) for correction in below])
-        self.stream = stream
-        self.cursor = stream.added
+        self.engine = engine
+        self.stream = engine.stream
+        self.cursor = engine.stream.added
         self.below = below
-        self.group_size = group_size
+        self.group_size = engine.episodes.group_size
+
+    def contexts(self, context: NDArray[np.int64], depth: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What a calibrator takes for the context of each step: the task, and where states are predicted too the depth.
+
+        A reward that is predicted from a predicted state is the worse the longer that chain is; depths are taken together by
+        doublings (1, 2 and 3, 4 to 7, ...), since errors compound.
+
+        Args:
+            context: int64, shape (n,).
+            depth: steps since the episode's start, int64, shape (n,).
+        """
+        if not self.engine.by_depth:
+            return context
+        doublings = np.log2(np.maximum(depth, 1)).astype(np.int64)
+        return context * _DEPTHS + np.minimum(doublings, _DEPTHS - 1)
 
     @classmethod
     def check_order(cls, below: list[type[Correction]]) -> None:
         """Raise :class:`OrderError` unless this correction may stand above those."""
-        if cls in below:
+        if cls.name in [each.name for each in below]:
             raise OrderError(f"{cls.name} is there twice; {RIGHT_ORDER}")
 
     @abstractmethod
@@ -105,14 +132,19 @@ class Debiasing(Correction):
     """Passes predicted rewards through f, and refits f on the pairs that have arrived since."""
 
     name = "OnlineDebiasing"
-    written = ("calibrated_reward", "residual_var")
+    written: tuple[str, ...] = ("calibrated_reward", "residual_var")
 
-    def __init__(self, calibration: OnlineCalibration) -> None:
+    def __init__(self, calibration: OnlineCalibration, *, guard: RewardGuard | None = None) -> None:
         self.calibration = calibration
         span = calibration.reward_range
         self.residual = ResidualVariance(width=1.0 if span is None else span[1] - span[0])
-        self.bias = 0.0
-        self._seen = 0
+        self.measures = PairMeasures()
+        self.guard = guard
+        if guard is not None:
+            self.written = (*type(self).written, "anchor", "propensity", "real_reward")
+        self._stale = 0
+        self._unconfirmed, self._verified = 0, 0
+        self._inverse = (0, 1.0)
 
     @classmethod
     def check_order(cls, below: list[type[Correction]]) -> None:
@@ -120,51 +152,121 @@ class Debiasing(Correction):
         if below:
             raise OrderError(f"{cls.name} must stand below {below[0].name}, which needs its calibrated rewards; {RIGHT_ORDER}")
 
+    def attach(self, engine: Engine, below: list[Correction]) -> None:
+        """See :meth:`Correction.attach`; with a guard the engine keeps what it takes to execute imagined episodes."""
+        super().attach(engine, below)
+        if self.guard is not None:
+            engine.keep_log()
+
     def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
         rows = payable(info)
         if rows.any():
-            calibrated = self.calibration.predict(info["wm_reward"][rows], context=info["context"][rows])
-            info["calibrated_reward"][rows] = calibrated
+            columns = ("wm_reward", "wm_reward_std", "context", "depth")
+            predicted, std, context, depth = (info[name][rows] for name in columns)
+            said = self.believe(predicted, std, context, depth)
+            if said.unconfirmed.any():
+                self._verify(np.flatnonzero(rows)[said.unconfirmed], info)
+            info["calibrated_reward"][rows] = said.value
             info["residual_var"][rows] = self.residual.variance
             imagined = rows & ~np.isfinite(info["real_reward"])
-            reward = reward.copy()
-            reward[imagined] = info["calibrated_reward"][imagined]
+            self._stale += int(imagined.sum())
+            reward = np.where(imagined, info["calibrated_reward"], np.where(rows, info["real_reward"], reward))
         # Only now may this step's own pairs be learnt from: otherwise f would have seen the truth it is to predict.
         self.learn()
         return reward
 
+    def believe(
+        self,
+        predicted: NDArray[np.float64],
+        std: NDArray[np.float64],
+        context: NDArray[np.int64],
+        depth: NDArray[np.int64],
+    ) -> Judgement:
+        """f of n raw predictions as it is now, held down by the guard if there is one.
+
+        Args:
+            predicted: float64, shape (n,).
+            std: the model's own standard deviations, float64, shape (n,); NaN where it does not know.
+            context: int64, shape (n,).
+            depth: int64, shape (n,).
+        """
+        x = predicted.astype(np.float64)
+        f = self.calibration.predict(x, context=self.contexts(context, depth))
+        if self.guard is None or not self.guard.ready:
+            return Judgement(f, np.zeros(len(f), bool))
+        span = self.calibration.reward_range or (0.0, 1.0)
+        error, width = self.calibration.standard_error(x), span[1] - span[0]
+        said = self.guard.judge(x, calibrated=f, standard_error=error, std=std.astype(np.float64), width=width)
+        return Judgement(np.maximum(said.value, span[0]), said.unconfirmed)
+
+    def _verify(self, slots: NDArray[np.int64], info: Info) -> None:
+        """Have some of the episodes executed whose predictions nothing confirms, the highest first."""
+        self._unconfirmed += len(slots)
+        imagined = slots[~np.isfinite(info["real_reward"][slots]) & ~info["anchor"][slots].astype(bool)]
+        if len(imagined):
+            taken, truths = self.engine.verify(imagined[np.argsort(-info["wm_reward"][imagined], kind="stable")])
+            self._verified += int(taken.sum())
+            for slot, truth in truths.items():
+                info["real_reward"][slot], info["anchor"][slot] = truth, True
+        if self.engine.options.anchor_mode == "blocking":
+            # Those that ran did so because of what was predicted, and not by chance.
+            info["propensity"][slots[np.isfinite(info["real_reward"][slots])]] = 1.0
+
     def learn(self) -> None:
-        """Take in the pairs that have arrived."""
+        """Take in the pairs that have arrived, once they are a 64th of those that f knows: fewer would not move it."""
+        if self.stream.added - self.cursor < max(1, self.calibration.n_pairs // 64):
+            return
         pairs, self.cursor = self.stream.since(self.cursor)
-        if len(pairs):
-            before = self.calibration.predict(pairs.predicted, context=pairs.context)
-            self.residual.update(before, pairs.real)
-            residual = pairs.real - before
-            self._seen += len(pairs)
-            self.bias += (float(residual.mean()) - self.bias) * len(pairs) / min(self._seen, 500)
-            self.calibration.push(pairs.predicted, pairs.real, context=pairs.context)
+        context = self.contexts(pairs.context, pairs.step)
+        before = self.calibration.predict(pairs.predicted, context=context)
+        self.residual.update(before, pairs.real, weight=self._evened(pairs.propensity))
+        self.measures.update(pairs.predicted, before, pairs.real, group=pairs.group, context=context, propensity=pairs.propensity)
+        self.calibration.push(pairs.predicted, pairs.real, context=context)
+        if self.guard is not None:
+            self.guard.learn(pairs.predicted, pairs.real, pairs.predicted_std)
+        self._stale = 0
+
+    def _evened(self, propensity: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Inverse propensities over their running mean: 1, where anchors are chosen evenly. float64, shape (n,)."""
+        count, mean = self._inverse
+        weight = np.ones(len(propensity))
+        for at, inverse in enumerate(1.0 / propensity):
+            count += 1
+            mean += (inverse - mean) / min(count, 500)
+            weight[at] = inverse / mean
+        self._inverse = count, float(mean)
+        return weight
 
     def stats(self) -> dict[str, float]:
-        return {
+        own = {
             "debias/pairs": float(self.calibration.n_pairs),
             "debias/rejected": float(self.calibration.n_rejected),
             "debias/rmse": float(np.sqrt(self.residual.variance)),
-            "debias/bias": self.bias,
+            "debias/stale": float(self._stale),
         }
+        if self.guard is not None:
+            own |= {"guard/unconfirmed": float(self._unconfirmed), "guard/verified": float(self._verified)}
+        return own | {f"debias/{name}": value for name, value in self.measures.stats().items()}
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {
             "calibration": self.calibration.state_dict(),
             "residual": self.residual.state_dict(),
-            "bias": self.bias,
-            "seen": self._seen,
+            "measures": self.measures.state_dict(),
+            "guard": None if self.guard is None else self.guard.state_dict(),
+            "counts": (self._stale, self._unconfirmed, self._verified),
+            "inverse": self._inverse,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self.calibration.load_state_dict(state["calibration"])
         self.residual.load_state_dict(state["residual"])
-        self.bias, self._seen = float(state["bias"]), int(state["seen"])
+        self.measures.load_state_dict(state["measures"])
+        if self.guard is not None and state["guard"] is not None:
+            self.guard.load_state_dict(state["guard"])
+        self._stale, self._unconfirmed, self._verified = state["counts"]
+        self._inverse = state["inverse"]
 
 
 class Residual(Correction):
@@ -189,7 +291,7 @@ class Residual(Correction):
         super().check_order(below)
         if Debiasing not in below:
             raise OrderError(f"{cls.name} needs OnlineDebiasing below it: its residuals are taken against f; {RIGHT_ORDER}")
-        if Denoising in below:
+        if any(issubclass(each, Denoising) for each in below):
             raise OrderError(f"{cls.name} must stand below {Denoising.name}; {RIGHT_ORDER}")
 
     @property
@@ -242,6 +344,10 @@ class Residual(Correction):
             self._kappa.update(np.array([real - f]), features)
         return f + float(self.gain(np.array([p * completion]))[0]) * (real - f)
 
+    def __contains__(self, pair: int) -> bool:
+        """Whether the truth of this pair is awaited."""
+        return pair in self._waiting
+
     def forget(self, pair: int) -> None:
         """The truth of this anchor will not arrive."""
         self._waiting.pop(pair, None)
@@ -261,47 +367,11 @@ class Residual(Correction):
 
 
 class Denoising(Correction):
-    """Gives each step the weight that the noise of its reward deserves (mode "paper": anchors count more)."""
+    """Trusts each reward by what its noise says; the modes are in :mod:`wmrl_gym.wrappers.denoising`."""
 
     name = "InverseVarianceDenoising"
-    written = ("weight",)
-
-    def __init__(self, weight: AnchorWeight) -> None:
-        self.weight = weight
-        self._partial: dict[int, list[tuple[float, float, int]]] = {}
-
-    def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
-        info["weight"] = np.where(info["anchor"].astype(bool), self.weight.weight, 1.0)
-        pairs, self.cursor = self.stream.since(self.cursor)
-        for group, predicted, real, context in zip(pairs.group, pairs.predicted, pairs.real, pairs.context, strict=True):
-            # The members of a group finish one by one; their spread is known when all have.
-            members = self._partial.setdefault(int(group), [])
-            members.append((float(predicted), float(real), int(context)))
-            if len(members) == self.group_size:
-                self._measure(int(group))
-        while len(self._partial) > _PARTIAL_GROUPS:
-            self._measure(next(iter(self._partial)))
-        return reward
-
-    def _measure(self, group: int) -> None:
-        predicted, real, context = (np.array(column) for column in zip(*self._partial.pop(group), strict=True))
-        for correction in self.below:
-            if isinstance(correction, Debiasing):
-                # The paper measures the disagreement after the pairs went into f.
-                predicted = correction.calibration.predict(predicted, context=context)
-        self.weight.update(predicted, real, np.full(len(real), group))
-
-    def stats(self) -> dict[str, float]:
-        return {"denoise/weight": self.weight.weight, "denoise/disagreement": self.weight.disagreement}
-
-    def state_dict(self) -> dict[str, Any]:
-        partial = {group: list(members) for group, members in self._partial.items()}
-        return super().state_dict() | {"weight": self.weight.state_dict(), "partial": partial}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.weight.load_state_dict(state["weight"])
-        self._partial = {group: list(members) for group, members in state["partial"].items()}
+    joins_late: ClassVar[bool] = True
+    """Whether background anchors need a trainer that joins their late truths."""
 
 
 RIGHT_ORDER = "the order is WorldModelWrapper, OnlineDebiasing, ResidualCorrection, InverseVarianceDenoising (innermost first)"

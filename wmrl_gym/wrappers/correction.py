@@ -32,7 +32,7 @@ class CorrectionWrapper(gym.Wrapper[Any, Any, Any, Any]):
         if not isinstance(layer, WorldModelWrapper):
             raise no_world_model(core, env, vector=isinstance(env, gym.vector.VectorEnv))
         self.core = core
-        core.attach(layer.engine.stream, below, group_size=layer.engine.group_size)
+        core.attach(layer.engine, below)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step, and correct the reward."""

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
+import warnings
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass
-from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym import batch
-from wmrl_gym.corrections import AnchorDecision, AnchorSchedule
 from wmrl_gym.corrections.stream import AnchorStream, Pairs
 from wmrl_gym.data import TransitionBuffer
 from wmrl_gym.slots import sample_at, take_samples
 from wmrl_gym.world_models import Prediction, WorldModel
 from wmrl_gym.world_models.check import check_prediction
 from wmrl_gym.wrappers.background import NO_PAIR, BackgroundAnchors, Recording
+from wmrl_gym.wrappers.episode_log import EpisodeLog
+from wmrl_gym.wrappers.episodes import Episodes, Schedule
 from wmrl_gym.wrappers.execution import RealExecution, RealStep
 from wmrl_gym.wrappers.options import Cost, EngineOptions
+from wmrl_gym.wrappers.seeds import mix
 from wmrl_gym.wrappers.starts import StartStates
+from wmrl_gym.wrappers.uncertainty import StartUncertainty, probe
 from wmrl_gym.wrappers.updates import BackgroundUpdates
-
-
-class Schedule(Protocol):
-    """Decides which episodes are anchors."""
-
-    def decide(self, episode: int) -> AnchorDecision: ...
-
-    def reseeded(self, seed: int) -> Schedule: ...
+from wmrl_gym.wrappers.warmup import execute_random
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +68,16 @@ class Engine:
         self.measures: dict[str, float] = {}
         self.unknown = 0
         """Real episodes or steps whose grade infrastructure lost."""
-        self._base_schedule = schedule
+        self.episodes = Episodes(schedule, num_slots=options.num_slots)
         self._learnt = 0
         aside = options.update_mode == "background" and model.learns_aside
         self._updates = BackgroundUpdates(model) if aside else None
         self._pair_count = 0
+        self._log: EpisodeLog | None = None
+        wants = bool(getattr(schedule, "wants_uncertainty", False))
+        self._uncertainty = StartUncertainty(options.uncertainty) if wants else None
         self._behind = BackgroundAnchors(real, max_in_flight=options.max_in_flight)
         self._late: tuple[dict[int, float], set[int]] | None = None
-        n = options.num_slots
-        self._episode, self._group, self._steps, self._context = (np.zeros(n, np.int64) for _ in range(4))
-        self._anchor, self._opened, self._imagined_over = (np.zeros(n, bool) for _ in range(3))
-        self._propensity, self._limit = np.ones(n), np.full(n, np.inf)
         self._starts: StartStates | None = None
         if options.pairs == "teacher_forced" and real.interface.factored is not None:
             raise ValueError(
@@ -105,8 +99,7 @@ class Engine:
         """Begin the run anew from ``seed``: episode numbers, starts, anchor choices. What was learnt stays."""
         self.seed = int(seed)
         self.rng = np.random.default_rng([self.seed, 0])
-        self.schedule = self._base_schedule.reseeded(self.seed)
-        self._next_episode = 0
+        self.episodes.reseed(self.seed)
         if self._starts is not None:
             self._starts.forget_last()
 
@@ -116,20 +109,24 @@ class Engine:
         """Start the next episodes, one in each of ``slots``."""
         self.poll()
         explicit = np.array([seed is not None or options is not None for seed in seeds])
-        unbranched = explicit | self._opened[slots]
-        start_seeds = self._decide(slots, seeds)
-        self._limit[slots] = self.options.step_limit(self.buffer.added)
+        unbranched = explicit | self.episodes.opened[slots]
+        start_seeds = self._decide(slots, seeds, options)
+        self.episodes.limit[slots] = self.options.step_limit(self.buffer.added)
 
         def reset(rows: NDArray[np.int64]) -> tuple[Any, dict[str, NDArray[Any]]]:
-            return self.real.start(slots[rows], start_seeds[rows], options=options, keep=self._opened[slots[rows]])
+            return self.real.start(slots[rows], start_seeds[rows], options=options, keep=self.episodes.opened[slots[rows]])
 
         if self._starts is None:
             observation, info = reset(np.arange(len(slots)))
         else:
-            real = unbranched | self._anchor[slots]
-            observation, info = self._starts.mixed(self._group[slots], real=real, reset=reset, rng=self.rng)
-        self._context[slots] = info["context"]
-        for row in np.flatnonzero(self._anchor[slots] & ~self._opened[slots]):
+            real = unbranched | self.episodes.anchor[slots]
+            observation, info = self._starts.mixed(self.episodes.group[slots], real=real, reset=reset, rng=self.rng)
+        self.episodes.context[slots] = info["context"]
+        if self._log is not None:
+            self._log.begin(
+                slots, self.episodes.header(slots, start_seeds), options=options, replayable=self._replayable(slots, unbranched)
+            )
+        for row in np.flatnonzero(self.episodes.anchor[slots] & ~self.episodes.opened[slots]):
             self._behind.record(int(slots[row]), self._recording(int(slots[row]), int(start_seeds[row]), options))
         started = time.perf_counter()
         state = self.model.begin(observation, info, self.rng)
@@ -138,19 +135,24 @@ class Engine:
             self._state = batch.take(state, np.zeros(self.options.num_slots, np.int64))
         whole = len(slots) == self.options.num_slots
         self._state = state if whole else batch.put(self._state, slots, state)
-        return observation, info | self._bookkeeping(slots)
+        return observation, info | self.episodes.info(slots)
 
     def step(self, slots: NDArray[np.int64], actions: Any) -> EngineStep:
         """One step of each of ``slots``, in the model or for real."""
         self.poll()
         prediction = self._imagine(slots, actions)
-        self._steps[slots] += 1
+        self.episodes.steps[slots] += 1
         result = self._from_prediction(slots, prediction)
-        rows = np.flatnonzero(self._opened[slots])
+        rows = np.flatnonzero(self.episodes.opened[slots])
         if len(rows):
             result = self._execute(slots, rows, actions, prediction, result)
         if self._behind.recordings:
             self._record(slots, actions, prediction, result)
+        if self._log is not None:
+            self._log.step(slots, actions, prediction)
+        if self._uncertainty is not None:
+            due = prediction.reward_due & prediction.reward_valid
+            self._uncertainty.predicted(self.episodes.context[slots[due]], prediction.reward_std[due])
         self.learn()
         return result
 
@@ -190,18 +192,13 @@ class Engine:
         Returns:
             The number of steps executed: at least ``executions``, unless ``seconds`` ran out.
         """
-        began, before, episode = time.monotonic(), self.buffer.added, 0
-        pending: list[Future[list[RealStep]]] = []
-        while self.buffer.added - before < executions and time.monotonic() - began < seconds:
-            while len(pending) < self.real.max_real:
-                # An episode without an end is cut: the first alone may be all that was asked for.
-                own = int(_mix(self.seed, 2, np.array(episode)))
-                actions = islice(self._random_actions(own, until=began + seconds), executions)
-                pending.append(self.real.submit(own, None, actions))
-                episode += 1
-            self._take_in(pending.pop(0).result())
-        for future in pending:
-            self._take_in(future.result())
+        began, before = time.monotonic(), self.buffer.added
+
+        def take(steps: list[RealStep]) -> int:
+            self._take_in(steps)
+            return self.buffer.added - before
+
+        execute_random(self.real, executions=executions, seconds=seconds, seed=self.seed, take=take)
         self.cost.wait_s += time.monotonic() - began
         self.update_model()
         return self.buffer.added - before
@@ -217,6 +214,62 @@ class Engine:
                 truths = recording.truths(steps or [])
                 self._late[0].update(truths)
                 self._late[1].update(number for number in recording.numbers if number not in truths)
+
+    def keep_log(self) -> None:
+        """Keep what is needed to execute imagined episodes after all, see :meth:`verify`.
+
+        Raises:
+            ValueError: there is one real environment, no way to make a second, and it may be busy.
+        """
+        if not self.real.spare:
+            raise ValueError(
+                "imagined episodes can be executed after all in a second instance only: use an environment made by "
+                "gymnasium.make, or WorldModelVectorEnv with a function that makes one"
+            )
+        if self._log is None:
+            self._log = EpisodeLog(self.real.interface.action_space, self.options.num_slots)
+
+    def verify(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.bool_], dict[int, float]]:
+        """Execute the imagined episodes that made the last step in ``slots``, as many as there is room for.
+
+        With blocking anchors at most ``max_real`` are executed, and waited for; else as many as may be in flight, and their pairs
+        arrive like those of any anchor. Each episode is executed once.
+
+        Returns:
+            bool, shape (n,): which of ``slots`` are executed; and for those that were waited for the truth of the last step's
+            reward, by slot.
+        """
+        assert self._log is not None, "keep_log() comes first"
+        blocking = self.options.anchor_mode == "blocking"
+        room = self.real.max_real if blocking else self.options.max_in_flight - self.in_flight
+        taken = np.zeros(len(slots), bool)
+        recordings: dict[int, Recording] = {}
+        for at, slot in enumerate(slots.tolist()):
+            recording = self._log.take(slot, first_pair=self._pair_count) if len(recordings) < room else None
+            if recording is not None:
+                self._pair_count += len(recording.numbers)
+                taken[at], recordings[slot] = True, recording
+        if not blocking:
+            for recording in recordings.values():
+                self._behind.resubmit(self._labelled(recording))
+            return taken, {}
+        started = time.perf_counter()
+        futures = {slot: self.real.submit(each.seed, each.options, each.actions) for slot, each in recordings.items()}
+        truths: dict[int, float] = {}
+        for slot, future in futures.items():
+            error, recording = future.exception(), self._labelled(recordings[slot])
+            if error is not None:
+                warnings.warn(f"an episode could not be executed and counts as unknown: {error!r}", stacklevel=2)
+                self.unknown += 1
+                continue
+            steps = future.result()
+            self._take_in(steps)
+            self._send(recording.pairs(steps))
+            told = recording.truths(steps)
+            if recording.pair[-1] in told:
+                truths[slot] = told[recording.pair[-1]]
+        self.cost.wait_s += time.perf_counter() - started
+        return taken, truths
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for all background anchors, at most ``timeout_s`` seconds; returns whether none is left."""
@@ -243,7 +296,7 @@ class Engine:
 
     def runs_for_real(self, slot: int) -> bool:
         """Whether the present episode of a slot is a real one, step by step."""
-        return bool(self._opened[slot])
+        return bool(self.episodes.opened[slot])
 
     @property
     def in_flight(self) -> int:
@@ -265,15 +318,16 @@ class Engine:
             "rng": self.rng.bit_generator.state,
             "counters": {name: getattr(self, name) for name in _COUNTERS},
             "cost": asdict(self.cost),
-            "slots": {name: getattr(self, name).copy() for name in _SLOT_ARRAYS},
+            "episodes": self.episodes.state_dict(),
             "state": self._state,
             "stream": self.stream.state_dict(),
             "buffer": (self.buffer.everything(), self.buffer.added),
             "last_start": None if self._starts is None else self._starts.last,
             "real": self.real.state_dict(),
-            "schedule": self.schedule.state_dict() if hasattr(self.schedule, "state_dict") else None,
             "recordings": deepcopy(self._behind.recordings),
             "unfinished": deepcopy(self._behind.unfinished),
+            "log": None if self._log is None else self._log.state_dict(),
+            "uncertainty": None if self._uncertainty is None else self._uncertainty.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -286,16 +340,17 @@ class Engine:
         for name, value in state["counters"].items():
             setattr(self, name, value)
         self.cost = Cost(**state["cost"])
-        for name, value in state["slots"].items():
-            setattr(self, name, value.copy())
+        self.episodes.load_state_dict(state["episodes"])
         self._state = state["state"]
         self.stream.load_state_dict(state["stream"])
         self.buffer.restore(*state["buffer"])
         if self._starts is not None:
             self._starts.restore(self.buffer.everything(), state["last_start"])
         self.real.load_state_dict(state["real"])
-        if state["schedule"] is not None:
-            self.schedule.load_state_dict(state["schedule"])  # type: ignore[attr-defined]
+        if self._log is not None and state["log"] is not None:
+            self._log.load_state_dict(state["log"])
+        if self._uncertainty is not None and state["uncertainty"] is not None:
+            self._uncertainty.load_state_dict(state["uncertainty"])
         self._behind.recordings = deepcopy(state["recordings"])
         for recording in state["unfinished"]:
             self._behind.resubmit(deepcopy(recording))
@@ -307,48 +362,60 @@ class Engine:
             self._updates.close()
         self.real.close()
 
-    def _decide(self, slots: NDArray[np.int64], seeds: list[int | None]) -> NDArray[np.int64]:
+    def _decide(self, slots: NDArray[np.int64], seeds: list[int | None], options: Mapping[str, Any] | None) -> NDArray[np.int64]:
         """Number the next episodes, decide which are anchors, and give the seeds of their starts."""
-        episodes = np.arange(self._next_episode, self._next_episode + len(slots))
-        self._next_episode += len(slots)
-        fitted = self.model.fitted
-        groups = episodes // self.group_size
-        self._episode[slots], self._group[slots], self._steps[slots] = episodes, groups, 0
-        self._imagined_over[slots] = False
-        # A model that knows nothing is no use: its episodes are real, whatever the schedule says.
-        self._anchor[slots], self._propensity[slots] = self._decisions(episodes) if fitted else (True, 1.0)
-        self._opened[slots] = self._anchor[slots] & (self.options.anchor_mode == "blocking" or not fitted)
+        drawn = self.episodes.begin(slots, seeds)
+        fitted, now = self.model.fitted, self.episodes
+        if fitted:
+            now.choose(slots, self._of_starts(slots, drawn, options))
+        else:
+            # A model that knows nothing is no use: its episodes are real, whatever the schedule says.
+            now.anchor[slots], now.propensity[slots] = True, 1.0
+        now.opened[slots] = now.anchor[slots] & (self.options.anchor_mode == "blocking" or not fitted)
         for slot in [slot for slot in self._behind.recordings if slot in slots]:
             lost = self._behind.drop(slot)
             if self._late is not None:
                 self._late[1].update(lost)
-        # The first group starts as the environment itself would from this seed.
-        drawn = np.where(groups == 0, self.seed, _mix(self.seed, 1, groups))
-        given = [row for row, seed in enumerate(seeds) if seed is not None]
-        drawn[given] = [seeds[row] for row in given]
         return drawn
 
-    def _decisions(self, episodes: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """Which episodes are anchors, and with what probability they were to be."""
-        if isinstance(self.schedule, AnchorSchedule):
-            return self.schedule.decide_many(episodes)
-        decisions = [self.schedule.decide(episode) for episode in episodes.tolist()]
-        return np.array([each.anchor for each in decisions]), np.array([each.propensity for each in decisions])
+    def _of_starts(
+        self, slots: NDArray[np.int64], seeds: NDArray[np.int64], options: Mapping[str, Any] | None
+    ) -> NDArray[np.float64] | None:
+        """How uncertain each of the starts is, for a schedule that wants to know: float64, shape (n,)."""
+        if self._uncertainty is None:
+            return None
+        observation, info = self.real.start(slots, seeds, options=options, keep=np.zeros(len(slots), bool))
+        started = time.perf_counter()
+        own = int(mix(self.seed, 3, self.episodes.number[slots[:1]])[0])
+        probed = probe(self.model, observation, info, space=self.real.interface.action_space, seed=own)
+        self.cost.predict_s += time.perf_counter() - started
+        return self._uncertainty.of(info["context"], probed)
 
     def _recording(self, slot: int, seed: int, options: Mapping[str, Any] | None) -> Recording:
         return Recording(
-            episode=int(self._episode[slot]),
-            group=int(self._group[slot]),
-            context=int(self._context[slot]),
-            propensity=float(self._propensity[slot]),
+            episode=int(self.episodes.number[slot]),
+            group=int(self.episodes.label(self.episodes.group[[slot]])[0]),
+            context=int(self.episodes.context[slot]),
+            propensity=float(self.episodes.propensity[slot]),
             seed=seed,
             options=options,
         )
 
+    def _replayable(self, slots: NDArray[np.int64], unbranched: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Imagined episodes that start at a real reset and are not to be executed anyway."""
+        from_reset = np.ones(len(slots), bool) if self._starts is None else unbranched
+        return from_reset & ~self.episodes.anchor[slots]
+
+    def _labelled(self, recording: Recording) -> Recording:
+        """``recording`` with its group's label in the stream."""
+        recording.group = int(self.episodes.label(np.array([recording.group]))[0])
+        return recording
+
     @property
-    def group_size(self) -> int:
-        """Consecutive episodes that share their start and the anchor decision."""
-        return int(getattr(self.schedule, "group_size", 1))
+    def by_depth(self) -> bool:
+        """Whether a reward's error depends on how many predictions in a row it was made of: the state itself is predicted."""
+        rolled = self.options.pairs == "open_loop" or self.options.anchor_mode == "background"
+        return rolled and self.real.interface.factored is None
 
     def _imagine(self, slots: NDArray[np.int64], actions: Any) -> Prediction:
         started = time.perf_counter()
@@ -361,36 +428,16 @@ class Engine:
         return prediction
 
     def _from_prediction(self, slots: NDArray[np.int64], prediction: Prediction) -> EngineStep:
-        late = self._steps[slots] >= self._limit[slots]
+        late = self.episodes.steps[slots] >= self.episodes.limit[slots]
         truncated = prediction.truncated | (late & ~prediction.terminated)
         reward = np.where(prediction.reward_due & prediction.reward_valid, prediction.reward, 0.0)
-        info = {key: value.copy() for key, value in prediction.info.items()} | self._bookkeeping(slots)
+        info = {key: value.copy() for key, value in prediction.info.items()} | self.episodes.info(slots)
         due = prediction.reward_due & prediction.reward_valid
         info["wm_reward"] = np.where(due, prediction.reward, np.nan)
         info["wm_reward_std"] = np.where(due, prediction.reward_std, np.nan)
         info["reward_due"] = prediction.reward_due.copy()
         info["reward_valid"] = prediction.reward_valid.copy()
         return EngineStep(prediction.observation, reward, prediction.terminated.copy(), truncated, info)
-
-    def _bookkeeping(self, slots: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """The info keys that are always there."""
-        n = len(slots)
-        nan = np.full(n, np.nan)
-        return {
-            "anchor": self._anchor[slots],
-            "group": self._group[slots],
-            "propensity": self._propensity[slots],
-            "context": self._context[slots],
-            "pair": np.full(n, NO_PAIR, np.int64),
-            "wm_reward": nan,
-            "wm_reward_std": nan.copy(),
-            "real_reward": nan.copy(),
-            "calibrated_reward": nan.copy(),
-            "residual_var": nan.copy(),
-            "reward_due": np.zeros(n, bool),
-            "reward_valid": np.ones(n, bool),
-            "weight": np.ones(n),
-        }
 
     def _execute(
         self, slots: NDArray[np.int64], rows: NDArray[np.int64], actions: Any, prediction: Prediction, result: EngineStep
@@ -406,7 +453,7 @@ class Engine:
         result.terminated[rows], result.truncated[rows] = step.terminated, step.truncated
         if self.real.interface.factored is not None and self.options.max_episode_steps is not None:
             # Elsewhere the environment's own TimeLimit wrapper does this.
-            late = self._steps[slots[rows]] >= self.options.max_episode_steps
+            late = self.episodes.steps[slots[rows]] >= self.options.max_episode_steps
             result.truncated[rows] |= late & ~step.terminated
         info = result.info
         for key in info.keys() & step.info.keys():
@@ -417,16 +464,16 @@ class Engine:
         # A model that knows nothing, or that believes the episode to be over, has predicted nothing.
         both = counted & prediction.reward_due[rows] & prediction.reward_valid[rows] & self.model.fitted
         if self.options.pairs == "open_loop":
-            both &= ~self._imagined_over[slots[rows]]
-            self._imagined_over[slots[rows]] |= prediction.terminated[rows]
+            both &= ~self.episodes.imagined_over[slots[rows]]
+            self.episodes.imagined_over[slots[rows]] |= prediction.terminated[rows]
         self._pair_up(slots[rows[both]], rows[both], prediction, step.reward[both], info)
         self.unknown += int((~step.reward_valid).sum())
         ended = result.terminated[rows] | result.truncated[rows]
-        self._opened[slots[rows[ended]]] = False
-        for steps in self._steps[slots[rows[ended]]].tolist():
+        self.episodes.opened[slots[rows[ended]]] = False
+        for steps in self.episodes.steps[slots[rows[ended]]].tolist():
             self._spend(steps)
         if self.options.pairs == "teacher_forced":
-            self._force(slots[rows], step.observation, {**step.info, "context": self._context[slots[rows]]})
+            self._force(slots[rows], step.observation, {**step.info, "context": self.episodes.context[slots[rows]]})
         return EngineStep(observation, result.reward, result.terminated, result.truncated, info)
 
     def _force(self, slots: NDArray[np.int64], observation: Any, info: dict[str, NDArray[Any]]) -> None:
@@ -454,25 +501,27 @@ class Engine:
                 prediction.reward[rows].astype(np.float64),
                 prediction.reward_std[rows].astype(np.float64),
                 real.astype(np.float64),
-                self._group[at],
-                self._episode[at],
-                self._steps[at],
-                self._context[at],
-                self._propensity[at],
+                self.episodes.label(self.episodes.group[at]),
+                self.episodes.number[at],
+                self.episodes.steps[at],
+                self.episodes.context[at],
+                self.episodes.propensity[at],
             )
         )
 
     def _send(self, pairs: Pairs) -> None:
         """Pairs go to the stream, and to a schedule that watches the disagreement."""
         self.stream.add(pairs)
-        if hasattr(self.schedule, "observe"):
+        if self._uncertainty is not None:
+            self._uncertainty.measured(pairs)
+        if hasattr(self.episodes.schedule, "observe"):
             for disagreement in (pairs.real - pairs.predicted) ** 2:
-                self.schedule.observe(float(disagreement))
+                self.episodes.schedule.observe(float(disagreement))
 
     def _spend(self, steps: int) -> None:
         """An anchor episode was executed; a schedule with a budget pays for its steps."""
-        if hasattr(self.schedule, "spend"):
-            self.schedule.spend(float(steps))
+        if hasattr(self.episodes.schedule, "spend"):
+            self.episodes.schedule.spend(float(steps))
 
     def _record(self, slots: NDArray[np.int64], actions: Any, prediction: Prediction, result: EngineStep) -> None:
         """Note the actions of the background anchors, and submit those whose imagined episode has ended."""
@@ -504,22 +553,5 @@ class Engine:
         self.cost.real_cpu_s += real.cpu_s
         self.cost.real_wall_s += real.wall_s
 
-    def _random_actions(self, seed: int, *, until: float) -> Iterator[Any]:
-        space = deepcopy(self.real.interface.action_space)
-        space.seed(seed % 2**31)
-        while time.monotonic() < until:
-            yield space.sample()
 
-
-_COUNTERS = ("_next_episode", "_pair_count", "_learnt", "unknown")
-_SLOT_ARRAYS = ("_episode", "_group", "_steps", "_context", "_anchor", "_opened", "_imagined_over", "_propensity", "_limit")
-
-
-def _mix(seed: int, stream: int, number: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Seeds of 31 bits for draws of a stream, by their numbers: SplitMix64's finaliser, far cheaper than SeedSequence."""
-    start = (seed * 0x9E3779B97F4A7C15 + stream * 0xD1B54A32D192ED03 + 0x632BE59BD9B4E019) % 2**64
-    with np.errstate(over="ignore"):
-        z = number.astype(np.uint64) * np.uint64(0x8CB92BA72F3D8DD7) + np.uint64(start)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return ((z ^ (z >> np.uint64(31))) >> np.uint64(33)).astype(np.int64)
+_COUNTERS = ("_pair_count", "_learnt", "unknown")

@@ -64,6 +64,11 @@ class RealExecution(ABC):
         self._threads, self._lock, self._closing = None, threading.Lock(), threading.Event()
 
     @property
+    def spare(self) -> bool:
+        """Whether an episode can be executed while others are under way."""
+        return True
+
+    @property
     def threads(self) -> ThreadPoolExecutor:
         """The threads that wait for real execution; made when first needed, so that an unused environment pickles."""
         if self._threads is None:
@@ -283,6 +288,10 @@ class EnvExecution(RealExecution):
         self._all: list[gym.Env[Any, Any]] = [first]
         self._open: dict[int, tuple[gym.Env[Any, Any], Any, int]] = {}
         self.interface = Interface(first.observation_space, first.action_space, reward_range, None)
+
+    @property
+    def spare(self) -> bool:
+        return self._make is not None
 
     def start(
         self, slots: NDArray[np.int64], seeds: NDArray[np.int64], *, options: Mapping[str, Any] | None, keep: NDArray[np.bool_]

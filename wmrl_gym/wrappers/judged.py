@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from wmrl_gym import batch
 from wmrl_gym.world_models import Observed, RewardModel, WorldModel
 from wmrl_gym.world_models.check import check_prediction
-from wmrl_gym.wrappers.engine import Engine, EngineStep, Schedule
+from wmrl_gym.wrappers.engine import Engine, EngineStep
+from wmrl_gym.wrappers.episodes import Schedule
 from wmrl_gym.wrappers.execution import RealExecution, RealStep
 from wmrl_gym.wrappers.options import EngineOptions
 
@@ -45,13 +46,13 @@ class JudgedEngine(Engine):
         started = time.perf_counter()
         real = self.real.step(slots, actions)
         self.cost.wait_s += time.perf_counter() - started
-        self._steps[slots] += 1
-        late = self._steps[slots] >= self._limit[slots]
+        self.episodes.steps[slots] += 1
+        late = self.episodes.steps[slots] >= self.episodes.limit[slots]
         truncated = real.step.truncated | (late & ~real.step.terminated)
         result = self._judged(slots, actions, Observed(real.step.observation, real.step.terminated, truncated))
         self._take_real(slots, real, result)
         over = result.terminated | result.truncated
-        self._opened[slots[over]] = False
+        self.episodes.opened[slots[over]] = False
         self.learn()
         return result
 
@@ -62,9 +63,14 @@ class JudgedEngine(Engine):
         super().load_state_dict(state)
         self._earned, self._known = state["earned"].copy(), state["known"].copy()
 
-    def _decide(self, slots: NDArray[np.int64], seeds: list[int | None]) -> NDArray[np.int64]:
-        drawn = super()._decide(slots, seeds)
-        self._opened[slots] = True
+    @property
+    def by_depth(self) -> bool:
+        """States are real at any depth."""
+        return False
+
+    def _decide(self, slots: NDArray[np.int64], seeds: list[int | None], options: Mapping[str, Any] | None) -> NDArray[np.int64]:
+        drawn = super()._decide(slots, seeds, options)
+        self.episodes.opened[slots] = True
         return drawn
 
     def _judged(self, slots: NDArray[np.int64], actions: Any, observed: Observed) -> EngineStep:
@@ -84,7 +90,7 @@ class JudgedEngine(Engine):
         self.cost.real_wall_s += real.wall_s
         self._earned[slots] += real.step.reward
         self._known[slots] &= real.step.reward_valid
-        rows = np.flatnonzero(self._anchor[slots])
+        rows = np.flatnonzero(self.episodes.anchor[slots])
         if not len(rows):
             return
         at, info, prediction = slots[rows], result.info, self._prediction
@@ -99,7 +105,7 @@ class JudgedEngine(Engine):
         self.unknown += int((due & ~known).sum())
         self._earned[at[due]], self._known[at[due]] = 0.0, True
         over = result.terminated[rows] | result.truncated[rows]
-        for steps in self._steps[at[over]].tolist():
+        for steps in self.episodes.steps[at[over]].tolist():
             self._spend(steps)
 
 

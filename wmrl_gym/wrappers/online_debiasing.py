@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import gymnasium as gym
 
-from wmrl_gym.corrections import Calibrator, OnlineCalibration
+from wmrl_gym.corrections import Calibrator, OnlineCalibration, RewardGuard
 from wmrl_gym.wrappers.cores import Debiasing
 from wmrl_gym.wrappers.correction import CorrectionWrapper
 
@@ -36,17 +36,21 @@ class OnlineDebiasing(CorrectionWrapper):
         calibrator: Literal["smooth", "binned"] | Calibrator = "smooth",
         *,
         reward_range: RewardRange = "environment",
+        pessimism: float | None = None,
     ) -> None:
-        super().__init__(env, make_debiasing(env, calibrator, reward_range))
+        super().__init__(env, make_debiasing(env, calibrator, reward_range=reward_range, pessimism=pessimism))
 
 
-def make_debiasing(env: Any, calibrator: Literal["smooth", "binned"] | Calibrator, reward_range: RewardRange) -> Debiasing:
+def make_debiasing(
+    env: Any, calibrator: Literal["smooth", "binned"] | Calibrator, *, reward_range: RewardRange, pessimism: float | None
+) -> Debiasing:
     """The core for ``env``, single or vector."""
+    guard = None if pessimism is None else RewardGuard(pessimism)
     if not isinstance(calibrator, str):
-        return Debiasing(OnlineCalibration(calibrator, reward_range=calibrator.reward_range))
+        return Debiasing(OnlineCalibration(calibrator, reward_range=calibrator.reward_range), guard=guard)
     if reward_range == "environment":
         reward_range = declared_range(env)
-    return Debiasing(OnlineCalibration(calibrator, reward_range=reward_range))
+    return Debiasing(OnlineCalibration(calibrator, reward_range=reward_range), guard=guard)
 
 
 def declared_range(env: Any) -> tuple[float, float] | None:

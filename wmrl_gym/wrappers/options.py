@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from wmrl_gym.world_models import PairKind
+from wmrl_gym.wrappers.uncertainty import UncertaintyKind
 
 AnchorMode = Literal["blocking", "background"]
 StartFrom = Literal["real", "buffer"]
@@ -34,6 +35,8 @@ class EngineOptions:
         max_episode_steps: the environment's own time limit; None is none.
         max_in_flight: background episodes waiting or running; one more waits for one of them.
         buffer_capacity: real transitions kept.
+        uncertainty: what a schedule by uncertainty is told of a start, see
+            :class:`~wmrl_gym.wrappers.uncertainty.StartUncertainty`.
         seed: of everything drawn here until ``reset(seed=...)`` gives another; None draws one.
     """
 
@@ -47,6 +50,7 @@ class EngineOptions:
     max_episode_steps: int | None = None
     max_in_flight: int = 64
     buffer_capacity: int = 100_000
+    uncertainty: UncertaintyKind = "model"
     seed: int | None = None
 
     def __post_init__(self) -> None:

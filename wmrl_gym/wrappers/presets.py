@@ -11,7 +11,7 @@ import gymnasium as gym
 from wmrl_gym.corrections import AdaptiveKappa
 from wmrl_gym.world_models import WorldModel
 
-PresetName = Literal["recommended", "adaptive", "paper"]
+PresetName = Literal["recommended", "adaptive", "paper", "debias", "denoise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,13 @@ class Preset:
     """A choice of corrections.
 
     Args:
-        calibrator: of OnlineDebiasing.
+        calibrator: of OnlineDebiasing; None leaves it out.
         residual: whether ResidualCorrection stands on top of it, and with which kappa; None adapts it.
         weight: whether InverseVarianceDenoising does.
         group_size: episodes a group for the anchor decision.
     """
 
-    calibrator: Literal["smooth", "binned"]
+    calibrator: Literal["smooth", "binned"] | None
     residual: float | Literal[False] | None
     weight: bool
     group_size: int
@@ -35,6 +35,9 @@ PRESETS: dict[str, Preset] = {
     "paper": Preset("binned", residual=False, weight=True, group_size=8),
     "recommended": Preset("smooth", residual=0.5, weight=False, group_size=1),
     "adaptive": Preset("smooth", residual=None, weight=False, group_size=1),
+    # One half of the paper's method each, for ablations.
+    "debias": Preset("binned", residual=False, weight=False, group_size=8),
+    "denoise": Preset(None, residual=False, weight=True, group_size=8),
 }
 
 
@@ -65,6 +68,7 @@ def corrected(
         model: the world model.
         preset: "recommended": episode anchors, smooth calibration, residual correction at kappa 0.5. "adaptive": the same with
             kappa adapted online. "paper": group anchors, binned isotonic calibration, weights (for a trainer that uses them).
+            "debias" and "denoise": one half of the paper's method each, for ablations.
         late: passed to ResidualCorrection and InverseVarianceDenoising.
         max_gain: passed to ResidualCorrection.
         **world_model: passed to WorldModelWrapper, such as ``anchors=0.1``.
@@ -75,7 +79,8 @@ def corrected(
     if isinstance(world_model.get("anchors", 0.1), Real):  # a schedule has groups of its own
         world_model.setdefault("group_size", choice.group_size)
     stack: gym.Env[Any, Any] = WorldModelWrapper(env, model, **world_model)
-    stack = OnlineDebiasing(stack, choice.calibrator)
+    if choice.calibrator is not None:
+        stack = OnlineDebiasing(stack, choice.calibrator)
     if choice.residual is not False:
         kappa = AdaptiveKappa() if choice.residual is None else choice.residual
         stack = ResidualCorrection(stack, kappa, late=late, max_gain=max_gain)

@@ -12,7 +12,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RecordEpisodeS
 
 from wmrl_gym.corrections import AnchorSchedule
 from wmrl_gym.factored import Factored
-from wmrl_gym.wrappers.engine import Schedule
+from wmrl_gym.wrappers.episodes import Schedule
 from wmrl_gym.wrappers.execution import EnvExecution, FactoredExecution, RealExecution
 
 _TRANSPARENT = (OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, TimeLimit)

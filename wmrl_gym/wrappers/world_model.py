@@ -9,11 +9,13 @@ import numpy as np
 
 from wmrl_gym.slots import sample_at, stack_samples
 from wmrl_gym.world_models import PairKind, WorldModel
-from wmrl_gym.wrappers.engine import Engine, Schedule
+from wmrl_gym.wrappers.engine import Engine
+from wmrl_gym.wrappers.episodes import Schedule
 from wmrl_gym.wrappers.execution import EnvExecution
 from wmrl_gym.wrappers.judged import Replaces, engine_of
 from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom, UpdateMode
 from wmrl_gym.wrappers.sources import execution_of, schedule_of, time_limit
+from wmrl_gym.wrappers.uncertainty import UncertaintyKind
 
 _ONLY = np.zeros(1, np.int64)
 
@@ -42,6 +44,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
             short ones reach everywhere; anchors still start at a real reset.
         replaces: "step": the model predicts whole steps. "reward": all steps are real, and the model (a
             :class:`~wmrl_gym.world_models.RewardModel`) says what they are worth, except in anchors.
+        uncertainty: what a schedule by uncertainty goes by: what the "model" says of its errors, or the measured "disagreement".
         seed: of anchor choices and imagination, until ``reset(seed=...)`` gives another; None draws one.
 
     Raises:
@@ -79,6 +82,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
         start_states: StartFrom = "real",
         max_in_flight: int = 64,
         replaces: Replaces = "step",
+        uncertainty: UncertaintyKind = "model",
         seed: int | None = None,
     ) -> None:
         if not isinstance(env, gym.Env):
@@ -97,6 +101,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
             start_states=start_states,
             max_episode_steps=time_limit(env),
             max_in_flight=max_in_flight,
+            uncertainty=uncertainty,
             seed=seed,
         )
         self.model = model
@@ -189,6 +194,7 @@ def engine_stats(engine: Engine) -> dict[str, float]:
     """The costs, the anchors' state and the model's measures, with the prefixes that logs group by."""
     costs = {f"cost/{name}": value for name, value in cost_of(engine).items()}
     anchors = {
+        "anchors/fraction": engine.episodes.anchor_fraction,
         "anchors/pairs": float(engine.stream.added),
         "anchors/in_flight": float(engine.in_flight),
         "anchors/unknown": float(engine.unknown),

@@ -1,4 +1,5 @@
-"""Stable-Baselines3: vector environments as its ``VecEnv``, rollout buffers that use weights, late anchors joined, logs.
+"""Stable-Baselines3: vector environments as its ``VecEnv``, buffers that use weights or relabel, late anchors joined,
+logs.
 
 >>> import gymnasium as gym
 >>> from stable_baselines3 import PPO
@@ -16,15 +17,19 @@ if find_spec("stable_baselines3") is None:
 
 from wmrl_gym.integrations.sb3.buffers import WeightedDictRolloutBuffer, WeightedRolloutBuffer, weighted
 from wmrl_gym.integrations.sb3.callbacks import LateAnchors, WorldModelCallback
+from wmrl_gym.integrations.sb3.replay import RelabelledDictReplayBuffer, RelabelledReplayBuffer, relabelled
 from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv, LastStep, to_vec_env
 
 __all__ = [
     "GymnasiumVecEnv",
     "LastStep",
     "LateAnchors",
+    "RelabelledDictReplayBuffer",
+    "RelabelledReplayBuffer",
     "WeightedDictRolloutBuffer",
     "WeightedRolloutBuffer",
     "WorldModelCallback",
+    "relabelled",
     "to_vec_env",
     "weighted",
 ]

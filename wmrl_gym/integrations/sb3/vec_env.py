@@ -25,12 +25,24 @@ class LastStep:
         weight: float64.
         reward_valid: bool.
         pair: int64, number of a background anchor's pair; -1 for none.
+        wm_reward: float64, the raw prediction; NaN where none is due.
+        wm_reward_std: float64; NaN where the model does not know.
+        real_reward: float64; NaN where it is not known.
+        context: int64.
+        depth: int64, steps since the episode's start.
+        propensity: float64.
     """
 
     reward: NDArray[np.float64]
     weight: NDArray[np.float64]
     reward_valid: NDArray[np.bool_]
     pair: NDArray[np.int64]
+    wm_reward: NDArray[np.float64]
+    wm_reward_std: NDArray[np.float64]
+    real_reward: NDArray[np.float64]
+    context: NDArray[np.int64]
+    depth: NDArray[np.int64]
+    propensity: NDArray[np.float64]
 
 
 class GymnasiumVecEnv(VecEnv):
@@ -71,14 +83,7 @@ class GymnasiumVecEnv(VecEnv):
     def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
         observation, reward, terminated, truncated, infos = self.envs.step(self._actions)
         over = terminated | truncated
-        pair = _of_step(infos, "pair", over, default=-1).astype(np.int64)
-        known = np.isfinite(_of_step(infos, "real_reward", over, default=np.nan).astype(np.float64))
-        self.last = LastStep(
-            reward.astype(np.float64),
-            _of_step(infos, "weight", over, default=1.0).astype(np.float64),
-            _of_step(infos, "reward_valid", over, default=True).astype(bool),
-            np.where(known, -1, pair),
-        )
+        self.last = _last_step(reward, infos, over)
         self._return += reward
         self._length += 1
         rows: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
@@ -138,6 +143,23 @@ def _check_spaces(space: gym.Space[Any]) -> None:
             f"SB3 takes Box and Discrete observations, or one level of a Dict of them; {unusable} are "
             f"{[type(parts[key]).__name__ for key in unusable]}: encode them as numbers first"
         )
+
+
+def _last_step(reward: NDArray[np.float64], infos: dict[str, Any], over: NDArray[np.bool_]) -> LastStep:
+    real = _of_step(infos, "real_reward", over, default=np.nan).astype(np.float64)
+    pair = _of_step(infos, "pair", over, default=-1).astype(np.int64)
+    return LastStep(
+        reward=reward.astype(np.float64),
+        weight=_of_step(infos, "weight", over, default=1.0).astype(np.float64),
+        reward_valid=_of_step(infos, "reward_valid", over, default=True).astype(bool),
+        pair=np.where(np.isfinite(real), -1, pair),
+        wm_reward=_of_step(infos, "wm_reward", over, default=np.nan).astype(np.float64),
+        wm_reward_std=_of_step(infos, "wm_reward_std", over, default=np.nan).astype(np.float64),
+        real_reward=real,
+        context=_of_step(infos, "context", over, default=0).astype(np.int64),
+        depth=_of_step(infos, "depth", over, default=0).astype(np.int64),
+        propensity=_of_step(infos, "propensity", over, default=1.0).astype(np.float64),
+    )
 
 
 def _of_step(infos: dict[str, Any], key: str, over: NDArray[np.bool_], *, default: Any) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from wmrl_gym.corrections import AdaptiveKappa, Calibrator
 from wmrl_gym.wrappers.cores import STEP_KEYS, Correction, Info, Residual
 from wmrl_gym.wrappers.correction import no_world_model
-from wmrl_gym.wrappers.inverse_variance_denoising import make_denoising
+from wmrl_gym.wrappers.denoising import Method, Mode, make_denoising
 from wmrl_gym.wrappers.online_debiasing import RewardRange, make_debiasing
 from wmrl_gym.wrappers.residual_correction import check_late
 from wmrl_gym.wrappers.vector.world_model import WorldModelVectorEnv
@@ -69,7 +69,7 @@ class CorrectionVectorWrapper(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         if not isinstance(layer, WorldModelVectorEnv):
             raise no_world_model(core, env, vector=False)
         self.core = core
-        core.attach(layer.engine.stream, below, group_size=layer.engine.group_size)
+        core.attach(layer.engine, below)
 
     def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Step, and correct the rewards."""
@@ -102,8 +102,9 @@ class OnlineDebiasing(CorrectionVectorWrapper):
         calibrator: Literal["smooth", "binned"] | Calibrator = "smooth",
         *,
         reward_range: RewardRange = "environment",
+        pessimism: float | None = None,
     ) -> None:
-        super().__init__(env, make_debiasing(env, calibrator, reward_range))
+        super().__init__(env, make_debiasing(env, calibrator, reward_range=reward_range, pessimism=pessimism))
 
 
 class ResidualCorrection(CorrectionVectorWrapper):
@@ -124,9 +125,12 @@ class ResidualCorrection(CorrectionVectorWrapper):
 class InverseVarianceDenoising(CorrectionVectorWrapper):
     """The vector twin of :class:`wmrl_gym.wrappers.InverseVarianceDenoising`; same arguments."""
 
-    def __init__(self, env: VectorEnv[Any, Any, NDArray[Any]], mode: Literal["paper"] = "paper", *, late: bool = False) -> None:
-        super().__init__(env, make_denoising(mode))
-        check_late(self, late)
+    def __init__(
+        self, env: VectorEnv[Any, Any, NDArray[Any]], mode: Mode = "paper", *, method: Method = "delta", late: bool = False
+    ) -> None:
+        core = make_denoising(mode, method)
+        super().__init__(env, core)
+        check_late(self, late or not core.joins_late)
 
 
 __all__ = ["InverseVarianceDenoising", "OnlineDebiasing", "ResidualCorrection", "step_info", "write_info"]

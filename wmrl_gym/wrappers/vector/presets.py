@@ -40,7 +40,8 @@ def corrected(
     if isinstance(world_model.get("anchors", 0.1), Real):  # a schedule has groups of its own
         world_model.setdefault("group_size", choice.group_size)
     stack: VectorEnv[Any, Any, NDArray[Any]] = WorldModelVectorEnv(source, model, num_envs=num_envs, **world_model)
-    stack = OnlineDebiasing(stack, choice.calibrator)
+    if choice.calibrator is not None:
+        stack = OnlineDebiasing(stack, choice.calibrator)
     if choice.residual is not False:
         kappa = AdaptiveKappa() if choice.residual is None else choice.residual
         stack = ResidualCorrection(stack, kappa, late=late, max_gain=max_gain)

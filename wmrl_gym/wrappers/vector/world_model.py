@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from wmrl_gym.factored import Factored
 from wmrl_gym.slots import SlotStep, SlotVectorEnv
 from wmrl_gym.world_models import PairKind, WorldModel
-from wmrl_gym.wrappers.engine import Schedule
+from wmrl_gym.wrappers.episodes import Schedule
 from wmrl_gym.wrappers.judged import Replaces, engine_of
 from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom, UpdateMode
 from wmrl_gym.wrappers.sources import executions_of, schedule_of
+from wmrl_gym.wrappers.uncertainty import UncertaintyKind
 from wmrl_gym.wrappers.world_model import cost_of, engine_stats
 
 
@@ -46,6 +47,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
         max_in_flight: background anchors that wait or run at once; one more waits for one of them.
         replaces: "step": the model predicts whole steps. "reward": all steps are real, and the model says what they are worth.
         autoreset_mode: Gymnasium's.
+        uncertainty: what a schedule by uncertainty goes by: what the "model" says of its errors, or the measured "disagreement".
         seed: of the run until ``reset(seed=...)`` gives another; None draws one.
 
     Raises:
@@ -86,6 +88,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
         max_in_flight: int = 64,
         replaces: Replaces = "step",
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        uncertainty: UncertaintyKind = "model",
         seed: int | None = None,
     ) -> None:
         if warmup < 0:
@@ -106,6 +109,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
             start_states=start_states,
             max_episode_steps=limit,
             max_in_flight=max_in_flight,
+            uncertainty=uncertainty,
             seed=seed,
         )
         self.model = model

@@ -1,0 +1,223 @@
+"""Off-policy algorithms replay predictions under the calibration of now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+from stable_baselines3 import DQN, SAC
+
+from tests.bandit import Bandit
+from tests.exploitable import Spiked
+from tests.wrappers.test_world_model_wrapper import Drift
+from wmrl_gym.integrations import sb3
+from wmrl_gym.world_models import Prediction
+from wmrl_gym.wrappers.vector import OnlineDebiasing, ResidualCorrection, WorldModelVectorEnv, corrected
+
+SAME = AutoresetMode.SAME_STEP
+OPTIONS: dict[str, Any] = {"learning_starts": 16, "batch_size": 16, "buffer_size": 400, "seed": 0, "device": "cpu"}
+
+
+class Line(gym.Env[Any, Any]):
+    """Move along a line for five steps; a step pays 1 less the distance from 0, a little more at ends."""
+
+    observation_space = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
+    action_space: Any = gym.spaces.Box(-0.5, 0.5, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.at, self.steps = self.np_random.uniform(-1, 1, 1).astype(np.float32), 0
+        return self.at, {}
+
+    def step(self, action: Any) -> Any:
+        self.at = np.clip(self.at + np.asarray(action, np.float32).reshape(-1), -2, 2).astype(np.float32)
+        self.steps += 1
+        return self.at, 1.0 - float(np.abs(self.at[0])), False, self.steps == 5, {}
+
+
+class Steps(Line):
+    """The same with three actions."""
+
+    action_space = gym.spaces.Discrete(3)
+
+    def step(self, action: Any) -> Any:
+        return super().step(np.array([0.5 * (int(action) - 1)], np.float32))
+
+
+class Overrated(Drift):
+    """Knows the line, and pays 0.5 too much; the rewards of some steps it cannot tell."""
+
+    def __init__(self, *, discrete: bool, silent: float = 0.0) -> None:
+        super().__init__()
+        self.discrete, self.silent = discrete, silent
+
+    def step(self, state: Any, action: Any, rng: np.random.Generator) -> tuple[Any, Prediction]:
+        moved = 0.5 * (np.asarray(action)[:, None] - 1.0) if self.discrete else np.asarray(action)
+        after = np.clip(state + moved, -2, 2).astype(np.float32)
+        n = len(after)
+        yes, no = np.ones(n, bool), np.zeros(n, bool)
+        valid = rng.random(n) >= self.silent
+        return after, Prediction(after, 1.5 - np.abs(after[:, 0]).astype(float), np.full(n, 0.1), no, no, yes, valid)
+
+
+def stack(kind: Any, *, residual: bool = False, silent: float = 0.0, **options: Any) -> Any:
+    model = Overrated(discrete=kind is Steps, silent=silent)
+    settings = {"num_envs": 4, "anchors": 0.25, "max_model_steps": 5, "pairs": "open_loop", "autoreset_mode": SAME, "seed": 0}
+    envs: Any = WorldModelVectorEnv(kind, model, **(settings | options))
+    envs = OnlineDebiasing(envs, reward_range=(-1.0, 1.5))
+    return ResidualCorrection(envs, late="anchor_mode" in options) if residual else envs
+
+
+@pytest.mark.parametrize(("algorithm", "kind"), [(SAC, Line), (DQN, Steps)])
+def test_sampled_rewards_are_what_the_wrappers_would_pay_now(algorithm: Any, kind: Any) -> None:
+    venv = sb3.to_vec_env(stack(kind))
+    model = algorithm("MlpPolicy", venv, **OPTIONS, **sb3.relabelled(venv)).learn(300)
+    buffer = model.replay_buffer
+    f = venv.envs.core.calibration
+    steps, slots = (grid.ravel() for grid in np.meshgrid(np.arange(buffer.pos), np.arange(4), indexing="ij"))
+    rewards = buffer.rewards_at(steps, slots)
+    raw, real = buffer.kept["wm_reward"][steps, slots], buffer.kept["real_reward"][steps, slots]
+    imagined = np.isnan(real)
+    depths = venv.envs.core.contexts(buffer.kept["context"][steps, slots], buffer.kept["depth"][steps, slots])
+    np.testing.assert_allclose(rewards[imagined], f.predict(raw[imagined], context=depths[imagined]), rtol=1e-5)
+    np.testing.assert_allclose(rewards[~imagined], real[~imagined], rtol=1e-5)
+    # What was paid at the time was too much; now f knows.
+    truth = raw - 0.5
+    early = imagined & (steps < 10)
+    assert np.abs(buffer.rewards[steps, slots] - truth)[early].mean() > 0.15
+    assert np.abs(rewards - truth)[early].mean() < 0.1
+    sample = buffer.sample(64)
+    assert sample.rewards.shape == sample.dones.shape == (64, 1)
+    assert set(np.round(sample.rewards.numpy().ravel(), 4)) <= set(np.round(rewards, 4))
+    venv.close()
+
+
+def test_the_residual_form_is_relabelled_too() -> None:
+    venv = sb3.to_vec_env(stack(Line, residual=True))
+    model = SAC("MlpPolicy", venv, **OPTIONS, **sb3.relabelled(venv)).learn(200)
+    buffer: Any = model.replay_buffer
+    step, slot = (where[-1:] for where in np.nonzero(np.isfinite(buffer.kept["real_reward"][: buffer.pos])))
+    row = {name: values[step, slot] for name, values in buffer.kept.items()}
+    f = venv.envs.env.core.believe(row["wm_reward"], row["wm_reward_std"], row["context"], row["depth"]).value
+    gain = venv.envs.core.gain(row["propensity"])
+    np.testing.assert_allclose(buffer.rewards_at(step, slot), f + gain * (row["real_reward"] - f), rtol=1e-5)
+    venv.close()
+
+
+def test_steps_of_unknown_reward_are_never_sampled() -> None:
+    venv = sb3.to_vec_env(stack(Line, silent=0.5, anchors=0.0))
+    model = SAC("MlpPolicy", venv, **OPTIONS, **sb3.relabelled(venv)).learn(200)
+    buffer: Any = model.replay_buffer
+    unknown = ~buffer.kept["reward_valid"][: buffer.pos]
+    assert 0.3 < unknown.mean() < 0.7
+    seen = buffer.observations[: buffer.pos][unknown].ravel()
+    drawn = buffer.sample(2000).observations.numpy().ravel()
+    assert not np.isin(drawn, seen[~np.isin(seen, buffer.observations[: buffer.pos][~unknown])]).any()
+    buffer.kept["reward_valid"][:] = False
+    with pytest.raises(RuntimeError, match="not one step in the buffer has a known reward"):
+        buffer.sample(1)
+    venv.close()
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_late_truths_are_taken_over_as_they_arrive(residual: bool) -> None:
+    venv = sb3.to_vec_env(stack(Line, residual=residual, anchor_mode="background", max_real=2))
+    model = SAC("MlpPolicy", venv, **OPTIONS, **sb3.relabelled(venv)).learn(200)
+    buffer: Any = model.replay_buffer
+    anchored = buffer.kept["pair"][: buffer.pos] >= 0
+    assert anchored.any()
+    buffer.engine.wait(60)
+    buffer.settle()
+    step, slot = np.nonzero(anchored)
+    ended = ~np.isin(buffer.kept["pair"][step, slot], list(buffer._where))
+    real, raw = buffer.kept["real_reward"][step, slot][ended], buffer.kept["wm_reward"][step, slot][ended]
+    np.testing.assert_allclose(real, raw - 0.5, atol=1e-5)
+    assert len(buffer._where) <= 4 * 5  # of episodes still under way
+    if residual:
+        assert len(venv.envs.core._waiting) <= 4 * 5
+    venv.close()
+
+
+def test_a_full_buffer_forgets_the_pairs_it_wrote_over() -> None:
+    venv = sb3.to_vec_env(stack(Line, anchors=1.0, anchor_mode="background"))
+    model = SAC("MlpPolicy", venv, **(OPTIONS | {"buffer_size": 40}), **sb3.relabelled(venv)).learn(400)
+    buffer: Any = model.replay_buffer
+    assert buffer.full
+    assert len(buffer._where) <= 40
+    buffer.engine.wait(60)
+    buffer.settle()
+    assert all(buffer.kept["pair"][at] == number for number, at in buffer._where.items())
+    venv.close()
+
+
+def test_bootstrapping_goes_on_after_a_time_limit_and_dict_observations_work() -> None:
+    class Named(Line):
+        observation_space: Any = gym.spaces.Dict({"at": Line.observation_space})
+
+        def reset(self, **options: Any) -> Any:
+            seen, info = super().reset(**options)
+            return {"at": seen}, info
+
+        def step(self, action: Any) -> Any:
+            seen, *rest = super().step(action)
+            return {"at": seen}, *rest
+
+    class NamedModel(Overrated):
+        def step(self, state: Any, action: Any, rng: Any) -> Any:
+            after, prediction = super().step(state["at"], action, rng)
+            told = {"at": prediction.observation}
+            rest = (prediction.reward, prediction.reward_std, prediction.terminated, prediction.truncated)
+            return {"at": after}, Prediction(told, *rest, prediction.reward_due, prediction.reward_valid)
+
+    envs = WorldModelVectorEnv(Named, NamedModel(discrete=False), num_envs=3, anchors=0.2, max_model_steps=5, autoreset_mode=SAME)
+    venv = sb3.to_vec_env(OnlineDebiasing(envs))
+    model = SAC("MultiInputPolicy", venv, **OPTIONS, **sb3.relabelled(venv)).learn(90)
+    buffer: Any = model.replay_buffer
+    assert isinstance(buffer, sb3.RelabelledDictReplayBuffer)
+    assert buffer.dones[: buffer.pos].sum() > 0
+    assert (buffer.sample(200).dones == 0).all()
+    venv.close()
+
+
+def test_the_same_seed_gives_the_same_training() -> None:
+    def train() -> Any:
+        venv = sb3.to_vec_env(stack(Steps))
+        model = DQN("MlpPolicy", venv, **OPTIONS, **sb3.relabelled(venv)).learn(120)
+        venv.close()
+        return model.policy.q_net.q_net[0].weight.detach().numpy()
+
+    np.testing.assert_array_equal(train(), train())
+
+
+def test_environments_without_a_world_model_are_replayed_as_they_are() -> None:
+    venv = sb3.to_vec_env(gym.make_vec("CartPole-v1", num_envs=2))
+    model = DQN("MlpPolicy", venv, **OPTIONS, **sb3.relabelled(venv)).learn(60)
+    assert (model.replay_buffer.sample(32).rewards == 1).all()  # type: ignore[union-attr]
+    venv.close()
+
+
+def test_a_memory_saving_buffer_and_another_environment_are_refused() -> None:
+    venv = sb3.to_vec_env(stack(Line))
+    choices = sb3.relabelled(venv)
+    choices["replay_buffer_kwargs"] |= {"handle_timeout_termination": False}
+    with pytest.raises(ValueError, match="optimize_memory_usage must be False"):
+        SAC("MlpPolicy", venv, **OPTIONS, **choices, optimize_memory_usage=True)
+    other = sb3.to_vec_env(stack(Line))
+    with pytest.raises(RuntimeError, match="belongs to another VecEnv"):
+        SAC("MlpPolicy", venv, **OPTIONS, **sb3.relabelled(other)).learn(40)
+    venv.close()
+    other.close()
+
+
+def test_a_guard_below_holds_replayed_rewards_down() -> None:
+    bandit = Bandit(max_turns=1)
+    envs = corrected(bandit, Spiked(bandit), num_envs=8, anchors=0.2, update_every=0, autoreset_mode=SAME)
+    guarded = OnlineDebiasing(envs.unwrapped, pessimism=1.0)
+    guarded.core.guard.learn(np.linspace(0.1, 0.8, 200), np.linspace(0.1, 0.8, 200))  # type: ignore[union-attr]
+    said = guarded.core.believe(np.array([0.97]), np.array([0.05]), np.zeros(1, np.int64), np.ones(1, np.int64))  # type: ignore[attr-defined]
+    assert said.unconfirmed.all()
+    assert said.value[0] < 0.9
+    envs.close()

@@ -1,0 +1,133 @@
+"""Shrinkage of predicted rewards by how noisy each of them is said to be, with running means as the prior."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from wmrl_gym.corrections.pairs import Floats, as_floats, as_ints
+
+_MOMENTS = 5  # weight, and the running means of prediction, its square, its noise's square, and what it was calibrated to
+
+
+class RewardShrinkage:
+    """Moves each reward towards its group's mean as far as the noise of its prediction tells.
+
+    A prediction x of noise s, among rewards of variance t, is best read as ``m + t / (t + s^2) (x - m)`` (normal-normal Bayes,
+    the prior being the group). A calibrated f(x) has been flattened already, by the factor that fits the *mean* noise; so after
+    calibration the factor is taken relative to that one, and only predictions noisier than that are moved.
+
+    t, and the mean where a group has one member only, are running moments of each context (its task): with one environment, too,
+    there is a prior.
+
+    Args:
+        half_life: predictions of a context after which one counts half.
+        least: predictions of a context before anything is shrunk.
+        max_contexts: contexts beyond so many stay as they are.
+
+    Raises:
+        ValueError: if an argument is out of its range.
+
+    >>> shrinkage = RewardShrinkage(least=2)
+    >>> noisy, sharp = shrinkage.apply([0.0, 1.0], [0.4, 0.1], group=[0, 0]).tolist()
+    >>> round(noisy, 2), round(sharp, 2)
+    (0.46, 1.0)
+    """
+
+    def __init__(self, *, half_life: float = 500.0, least: int = 8, max_contexts: int = 4096) -> None:
+        if not half_life > 0 or least < 2 or max_contexts < 1:
+            raise ValueError(f"need half_life > 0, least >= 2 and max_contexts >= 1, got {half_life}, {least} and {max_contexts}")
+        self.half_life, self.least, self.max_contexts = float(half_life), int(least), int(max_contexts)
+        self._moments: dict[int, Floats] = {}
+        self.factor = 1.0
+        """Mean factor of the last rewards."""
+
+    def apply(
+        self,
+        predicted: ArrayLike,
+        std: ArrayLike,
+        *,
+        calibrated: ArrayLike | None = None,
+        group: ArrayLike | None = None,
+        context: ArrayLike | None = None,
+    ) -> Floats:
+        """The shrunk rewards of B steps.
+
+        Args:
+            predicted: raw predicted rewards x, float64, shape (B,).
+            std: standard deviation of each one's error, float64, shape (B,); NaN leaves that reward as it is.
+            calibrated: f(x), float64, shape (B,); None where there is no calibration: x itself is then shrunk.
+            group: int64, shape (B,); rewards of one group have its mean as their prior. None is each alone.
+            context: int64, shape (B,), e.g. the task.
+
+        Returns:
+            float64, shape (B,).
+
+        Raises:
+            ValueError: if a standard deviation is negative.
+        """
+        x = as_floats("predicted", predicted)
+        s = as_floats("std", std, size=x.size)
+        if (s < 0).any():
+            raise ValueError(f"std must not be negative, got {s[s < 0]}")
+        c = as_ints("context", context, size=x.size)
+        g = np.arange(x.size) if group is None else as_ints("group", group, size=x.size)
+        paid = x if calibrated is None else as_floats("calibrated", calibrated, size=x.size)
+        known = np.isfinite(x) & np.isfinite(s) & np.isfinite(paid)
+        out = paid.copy()
+        factors = []
+        for label in np.unique(c[known]).tolist():
+            rows = np.flatnonzero(known & (c == label))
+            moments = self._learn(label, np.stack([x[rows], x[rows] ** 2, s[rows] ** 2, paid[rows]]))
+            if moments is None or moments[0] < self.least:
+                continue
+            factor = _factors(moments, s[rows], relative=calibrated is not None)
+            mean = _means(paid[rows], s[rows], g[rows], alone=moments[4])
+            out[rows] = mean + factor * (paid[rows] - mean)
+            factors.append(float(factor.mean()))
+        self.factor = float(np.mean(factors)) if factors else self.factor
+        return out
+
+    def _learn(self, context: int, values: Floats) -> Floats | None:
+        """Fold predictions into the moments of their context, and return those; None for a context too many."""
+        if context not in self._moments and len(self._moments) >= self.max_contexts:
+            return None
+        before, new = self._moments.get(context, np.zeros(_MOMENTS)), values.shape[1]
+        keep = before[0] * 0.5 ** (new / self.half_life)
+        after = np.concatenate([[keep + new], (keep * before[1:] + values.sum(axis=1)) / (keep + new)])
+        self._moments[context] = after
+        return after
+
+    def state_dict(self) -> dict[str, Any]:
+        """The running moments."""
+        rows = np.array(list(self._moments.values()), dtype=np.float64).reshape(-1, _MOMENTS)
+        return {"contexts": np.array(list(self._moments), dtype=np.int64), "moments": rows, "factor": self.factor}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        self._moments = {int(c): np.array(row) for c, row in zip(state["contexts"], state["moments"], strict=True)}
+        self.factor = float(state["factor"])
+
+
+def _factors(moments: Floats, s: Floats, *, relative: bool) -> Floats:
+    """``t / (t + s^2)`` of each, over that of the mean noise where ``relative``."""
+    _, mean, square, noise, _ = moments
+    variance = max(float(square - mean**2), 0.0)
+    between = max(variance - float(noise), 0.0)
+    if between <= 1e-12 * max(variance, 1e-12):
+        # Nothing but noise: a flat f says so by itself, and a raw reward is worth its mean.
+        return np.ones(s.size) if relative or variance == 0.0 else np.zeros(s.size)
+    factor: Floats = between / (between + s**2)
+    return np.minimum(factor * (between + float(noise)) / between, 1.0) if relative else factor
+
+
+def _means(paid: Floats, s: Floats, group: NDArray[np.int64], *, alone: float) -> Floats:
+    """The mean of each one's group, by precision; ``alone`` where it is the only member."""
+    _, index, count = np.unique(group, return_inverse=True, return_counts=True)
+    # A floor under the noise: one member without any would be all that counts.
+    precision = 1.0 / np.maximum(s**2, 1e-3 * float((s**2).mean()) + 1e-12)
+    mean = np.bincount(index, precision * paid) / np.bincount(index, precision)
+    out: Floats = np.where(count[index] > 1, mean[index], alone)
+    return out
