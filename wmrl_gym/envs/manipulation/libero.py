@@ -83,6 +83,9 @@ class Libero(Simulator):
             self.env.env.hard_reset = False
             self.env.reset()
             self.env.set_init_state(self.states[number])
+        # The gripper moves by a speed, and robosuite lets an episode begin where the last one's command ended.
+        gripper = self.env.robots[0].gripper
+        gripper.current_action = np.zeros_like(gripper.current_action)
 
     def step(self, action: NDArray[np.float32]) -> SimStep:
         self.env.step(action.astype(np.float64))
