@@ -119,6 +119,16 @@ def test_the_commands_fit_and_measure_an_outcome_model(bandits: Path, tmp_path: 
     assert np.sum(report["status"]["confusion"]) == report["reward"]["n"] > 0
 
 
+def test_what_is_collected_from_a_factored_environment_can_be_learnt_from(tmp_path: Path) -> None:
+    out, name = str(tmp_path / "collected"), "wmrl/bandit-v0"
+    assert main(["collect", "tests/Bandit-v0", "--episodes", "12", "--out", out, "--name", name]) == 0
+    episodes, _ = recorded(tmp_path / "collected" / "minari" / name, "outcome")
+    for transitions in episodes:
+        assert transitions.outcome is not None
+        assert transitions.reward[-1] == pytest.approx(max(0.0, transitions.outcome.value.max()))
+    assert main(["fit", episodes.source, "--model", "outcome", "--out", str(tmp_path / "fit"), "--set=encoder=none"]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,9 @@ import numpy as np
 from gymnasium.spaces import Dict, Text
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
+
+from wmrl_gym.batch import concatenate as concatenate_batches
+from wmrl_gym.factored import Outcome
 
 Act = Callable[[gym.Env[Any, Any], Any], Any]
 """A policy: what to do in an environment that was observed."""
@@ -38,6 +41,8 @@ class Episode:
         task: what ``info["task"]`` named; "" where the environment has one task only.
         instruction: the sentence in its observations; "" where there is none.
         seed: that it was reset with.
+        info: of a factored environment's T steps the ``context``, ``reward_valid`` and ``outcome`` (a dict of the fields of
+            :class:`~wmrl_gym.factored.Outcome`), as arrays; elsewhere empty.
     """
 
     observation: Any
@@ -49,6 +54,7 @@ class Episode:
     task: str
     instruction: str
     seed: int
+    info: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -87,6 +93,7 @@ def run_episode(env: gym.Env[Any, Any], act: Act, *, seed: int, options: dict[st
     observation, info = env.reset(seed=seed, options=options)
     observations, actions, rewards = [observation], [], []
     terminated = truncated = success = False
+    told: list[tuple[Outcome, dict[str, Any]]] = []
     while not (terminated or truncated):
         action = act(env, observation)
         observation, reward, terminated, truncated, after = env.step(action)
@@ -94,6 +101,9 @@ def run_episode(env: gym.Env[Any, Any], act: Act, *, seed: int, options: dict[st
         actions.append(action)
         rewards.append(float(reward))
         success |= bool(after.get("is_success", False))
+        outcome = getattr(env.unwrapped, "last_outcome", None)
+        if outcome is not None:
+            told.append((outcome, after))
     batch = _batch(env.observation_space, observations)
     spoken = batch.get("instruction") if isinstance(batch, dict) else None
     return Episode(
@@ -106,7 +116,21 @@ def run_episode(env: gym.Env[Any, Any], act: Act, *, seed: int, options: dict[st
         task=str(info.get("task", "")),
         instruction="" if spoken is None else str(spoken[0]),
         seed=seed,
+        info=_info(told),
     )
+
+
+def _info(told: list[tuple[Outcome, dict[str, Any]]]) -> dict[str, Any]:
+    """The outcomes and infos of a factored environment's steps."""
+    if not told:
+        return {}
+    outcome = concatenate_batches([each for each, _ in told])
+    fields_ = {each.name: getattr(outcome, each.name) for each in fields(Outcome)}
+    return {
+        "context": np.array([int(info["context"]) for _, info in told]),
+        "reward_valid": np.array([bool(info["reward_valid"]) for _, info in told]),
+        "outcome": fields_ | {"feedback": np.array([str(text) for text in outcome.feedback])},
+    }
 
 
 class EpisodeFolder:
@@ -150,7 +174,9 @@ class EpisodeFolder:
 
     def add(self, episode: Episode) -> None:
         """Keep an episode; it is there whole or not at all."""
-        arrays = {**_flat("observation", episode.observation), **_flat("action", episode.action), "reward": episode.reward}
+        batches = {"observation": episode.observation, "action": episode.action, "info": episode.info}
+        arrays = {at: leaf for name, value in batches.items() for at, leaf in _flat(name, value).items()}
+        arrays["reward"] = episode.reward
         facts = {name: getattr(episode, name) for name in ("terminated", "truncated", "success", "task", "instruction", "seed")}
 
         def write(part: Path) -> None:
@@ -164,7 +190,8 @@ class EpisodeFolder:
         with np.load(file, allow_pickle=False) as stored:
             facts = json.loads(str(stored["facts"]))
             arrays = {name: stored[name] for name in stored.files if name != "facts"}
-        return Episode(_nested(arrays, "observation"), _nested(arrays, "action"), arrays["reward"], **facts)
+        info = _nested(arrays, "info")
+        return Episode(_nested(arrays, "observation"), _nested(arrays, "action"), arrays["reward"], **facts, info=info)
 
     def success_rates(self) -> dict[str, tuple[int, int]]:
         """(successes, episodes) of each task."""

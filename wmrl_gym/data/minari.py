@@ -115,7 +115,7 @@ def _buffer(env: gym.Env[Any, Any], episode: Episode, number: int) -> Any:
         rewards=list(episode.reward),
         terminations=list(ends & episode.terminated),
         truncations=list(ends & episode.truncated),
-        infos=None,
+        infos=_listed(episode.info) if episode.info else None,
     )
 
 

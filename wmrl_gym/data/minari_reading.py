@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 OUTCOME_INFO = "outcome"
 """The key of a step's info below which a data set of a factored environment keeps what executing the attempt brought."""
-_OUTCOME_FIELDS = ("status", "value", "shown", "known", "cpu_s", "wall_s")
+_OUTCOME_FIELDS = tuple(each.name for each in fields(Outcome) if each.name != "feedback")
 
 
 class MinariEpisodes:
@@ -110,7 +111,8 @@ class MinariEpisodes:
                 f"episode {number} of {self.source} does not hold what its attempts brought: infos[{OUTCOME_INFO!r}] is missing"
             )
         feedback = np.array([_text(each) for each in _steps(told["feedback"], n, default=None)], dtype=object)
-        outcome = Outcome(**{name: _steps(told[name], n, default=None) for name in _OUTCOME_FIELDS}, feedback=feedback)
+        given = {name: _steps(told[name], n, default=None) for name in _OUTCOME_FIELDS if name in told}
+        outcome = Outcome(**given, feedback=feedback)
         state = factored.begin(batch.take(transitions.observation, [0]), {"context": transitions.context[:1]})
         attempts = []
         for row in range(n):

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from wmrl_gym.batch import put, take
-from wmrl_gym.factored import Factored, Step, resolve
+from wmrl_gym.factored import Factored, Outcome, Step, resolve
 from wmrl_gym.slots import SlotStep, SlotVectorEnv, sample_at, stack_samples
 
 COSTS = ("cpu_s", "wall_s", "peak_memory_mb")
@@ -51,6 +51,8 @@ class FactoredEnv(gym.Env[Any, Any]):
         self.render_mode = render_mode
         self.observation_space = factored.observation_space
         self.action_space = factored.action_space
+        self.last_outcome: Outcome | None = None
+        """What the last step's attempt brought, a batch of one: hidden from the agent, for whoever records."""
         self.last_cost = dict.fromkeys(COSTS, 0.0)
         """What the last step's execution took: CPU and wall-clock seconds, and MiB of memory at its highest."""
         self._state: Any = None
@@ -65,6 +67,7 @@ class FactoredEnv(gym.Env[Any, Any]):
         observation, info = self.factored.start(np.array([start_seed], dtype=np.int64), options)
         self._state = self.factored.begin(observation, info)
         self._over = False
+        self.last_outcome = None
         self.last_cost = dict.fromkeys(COSTS, 0.0)
         self._transcript = [f"task: {self.factored.contexts[int(info['context'][0])]}"]
         first = {key: value[0].item() for key, value in start_info(info).items()}
@@ -82,6 +85,7 @@ class FactoredEnv(gym.Env[Any, Any]):
         attempt = self.factored.attempt(self._state, stack_samples(self.action_space, [action]))
         outcome = resolve(self.factored, attempt)
         self._state, step = self.factored.advance(self._state, attempt, outcome)
+        self.last_outcome = outcome
         self.last_cost = {name: float(getattr(outcome, name)[0]) for name in COSTS}
         terminated, truncated, reward = bool(step.terminated[0]), bool(step.truncated[0]), float(step.reward[0])
         self._over = terminated or truncated

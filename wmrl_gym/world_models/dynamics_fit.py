@@ -189,18 +189,16 @@ class Fit:
         x = np.concatenate([inputs, scales.observation.inputs(next_observation)], axis=1)
         with torch.inference_mode():
             out = self.pays.every(torch.from_numpy(x))
-            variance = torch.exp(bounded_log_variance(out[..., 1])).double().numpy()
-            p = torch.sigmoid(out[..., 2]).double().numpy()
-            mean = out[..., 0].double().numpy()
-        rows = np.arange(len(x))
-        spread = mean.std(axis=0)
-        own = (mean.mean(axis=0), variance.mean(axis=0))
-        if elite is not None:
-            own = (mean[elite, rows], variance[elite, rows])
+            spread, mean = (each.double().numpy() for each in torch.std_mean(out[..., 0], dim=0, correction=0))
+            if elite is None:
+                noise = torch.exp(bounded_log_variance(out[..., 1])).mean(dim=0).double().numpy()
+            else:
+                own = out[torch.from_numpy(elite), torch.arange(len(x))]
+                mean, noise = own[:, 0].double().numpy(), torch.exp(bounded_log_variance(own[:, 1])).double().numpy()
+            p = torch.sigmoid(out[..., 2]).mean(dim=0).double().numpy() if self.seen.ends else np.zeros(len(x))
         unit, centre = float(scales.reward.std[0]), float(scales.reward.mean[0])
-        reward = np.clip(own[0] * unit + centre, self.seen.reward_low, self.seen.reward_high)
-        std = np.sqrt(own[1] + spread**2) * unit * self.reward_factor
-        return Guess(reward, std, spread * unit, p.mean(axis=0) if self.seen.ends else np.zeros(len(x)))
+        reward = np.minimum(np.maximum(mean * unit + centre, self.seen.reward_low), self.seen.reward_high)
+        return Guess(reward, np.sqrt(noise + spread**2) * (unit * self.reward_factor), spread * unit, p)
 
 
 def fit(

@@ -15,6 +15,8 @@ from wmrl_gym.world_models.dynamics_networks import EnsembleMLP
 
 _ROWS = 512
 """Rows evaluated at once: the activations of more would travel to memory and back between layers."""
+_FEW = 1024
+"""Up to so many rows the number of calls costs more than the arithmetic: all members' rows go through each layer together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +25,13 @@ class Evaluator:
 
     Args:
         layers: for each member, for each layer its weight, float32, shape (in, out), and bias, shape (out,).
+        first: the first layers: weight, shape (E, in, out), and bias, shape (E, 1, out).
         wide: the members' first layers side by side: weight, shape (in, E * out), and bias, shape (E * out,).
         rest: the other layers, each with the members along its first axis: weight (E, in, out) and bias (E, 1, out).
     """
 
     layers: tuple[tuple[tuple[Tensor, Tensor], ...], ...]
+    first: tuple[Tensor, Tensor]
     wide: tuple[Tensor, Tensor]
     rest: tuple[tuple[Tensor, Tensor], ...]
 
@@ -39,7 +43,7 @@ class Evaluator:
         layers = tuple(tuple((weight[i].clone(), bias[i, 0].clone()) for weight, bias in pairs) for i in range(len(members)))
         weight, bias = pairs[0]
         wide = weight.transpose(0, 1).reshape(weight.shape[1], -1).contiguous(), bias.reshape(-1).clone()
-        return cls(layers, wide, tuple(pairs[1:]))
+        return cls(layers, (weight, bias), wide, tuple(pairs[1:]))
 
     def each(self, x: Tensor, member: NDArray[np.int64]) -> Tensor:
         """To each row the answer of its own member, and of no other: (B, in) -> (B, out).
@@ -48,16 +52,24 @@ class Evaluator:
             x: float32, shape (B, in).
             member: int64, shape (B,). Place among the members.
         """
-        present = np.unique(member) if len(member) > 1 else member
-        if len(present) == 1:
-            return self._through(x, int(present[0]), torch.empty(len(x), self._width))
+        if len(member) == 1:
+            return self._through(x, int(member[0]), torch.empty(1, self._width))
         order = np.argsort(member, kind="stable")
-        bounds = np.searchsorted(member[order], present, side="right").tolist()
+        counts = np.bincount(member, minlength=len(self.layers))
+        ends = np.cumsum(counts)
         rows = torch.from_numpy(order)
+        out = torch.empty(len(x), self._width)
+        if len(x) <= _FEW:
+            place = torch.from_numpy(np.arange(len(x)) - np.repeat(ends - counts, counts))
+            which = torch.from_numpy(member[order])
+            padded = torch.zeros(len(counts), int(counts.max()), x.shape[1])
+            padded[which, place] = x[rows]
+            out[rows] = self._together(padded)[which, place]
+            return out
         x, found = x[rows], torch.empty(len(x), self._width)
-        for which, start, end in zip(present.tolist(), [0, *bounds[:-1]], bounds, strict=True):
-            self._through(x[start:end], which, found[start:end])
-        out = torch.empty_like(found)
+        for each, (count, end) in enumerate(zip(counts.tolist(), ends.tolist(), strict=True)):
+            if count:
+                self._through(x[end - count : end], each, found[end - count : end])
         out[rows] = found
         return out
 
@@ -76,6 +88,13 @@ class Evaluator:
     @property
     def _width(self) -> int:
         return len(self.layers[0][-1][1])
+
+    def _together(self, x: Tensor) -> Tensor:
+        """Each member's answers to its own rows: (E, B, in) -> (E, B, out)."""
+        h = torch.baddbmm(self.first[1], x, self.first[0])
+        for weight, bias in self.rest:
+            h = torch.baddbmm(bias, silu(h, inplace=True), weight)
+        return h
 
     def _through(self, x: Tensor, member: int, out: Tensor) -> Tensor:
         """One member's answers, written to ``out``."""

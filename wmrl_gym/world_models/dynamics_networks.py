@@ -108,7 +108,7 @@ class EnsembleMLP:
 def bounded_log_variance(raw: Tensor) -> Tensor:
     """``raw``, bent smoothly to lie within :data:`LOG_VARIANCE`."""
     low, high = LOG_VARIANCE
-    return low + softplus(high - softplus(high - raw) - low)
+    return softplus((high - low) - softplus(high - raw)) + low
 
 
 def rescale_inputs(network: EnsembleMLP, old: Scale, new: Scale) -> None:
