@@ -4,10 +4,12 @@ A leaderboard holds three kinds of entries, all of them really run in a sandbox 
 
 - hand-made solutions, the constant guess among them;
 - designs drawn uniformly from the design space;
-- for each of the rest, the best on *validation* data of four such draws, so that beating the middle of the board takes some care,
-  as it does among people.
+- for each of the rest, the best on *validation* data of a few such draws, so that beating the middle of the board takes some
+  care, as it does among people.
 
-The same seed draws the same designs. Whether a design near its time limit finishes depends on the machine.
+A board that is there already and too small is added to; one that is large enough is left alone, so that the command goes on where
+it was stopped. ``--fresh`` builds anew. The same seed draws the same designs. Whether a design near its time limit finishes
+depends on the machine.
 """
 
 from __future__ import annotations
@@ -24,20 +26,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.hand_made import hand_made
-from wmrl_gym.envs.autoresearch.catalogue import HASHES, LEADERBOARDS, list_tasks, task_hash
+from wmrl_gym.envs.autoresearch.catalogue import HASHES, LEADERBOARDS, task_hash
 from wmrl_gym.envs.autoresearch.design_code import render_design
 from wmrl_gym.envs.autoresearch.design_space import NVEC, Design
 from wmrl_gym.envs.autoresearch.grading import grade
-from wmrl_gym.envs.autoresearch.recipes import write_task
+from wmrl_gym.envs.autoresearch.recipes import RECIPES, write_task
 from wmrl_gym.envs.autoresearch.task import Task
 from wmrl_gym.sandbox import Limits, Sandbox, make_sandbox
 
-DESIGN_LIMITS = Limits(wall_s=15.0, cpu_s=3.0)
+DESIGN_LIMITS = Limits(wall_s=30.0, cpu_s=1.0)
 """CPU time alone decides, so that a busy machine keeps the same designs."""
-HAND_MADE_LIMITS = Limits(wall_s=60.0, cpu_s=60.0)
-UNIFORM_SHARE = 0.4
+HAND_MADE_LIMITS = Limits(wall_s=600.0, cpu_s=60.0)
+UNIFORM_SHARE = 0.8
 """The share of drawn entries that are uniform; the others are the best of :data:`DRAWS`."""
-DRAWS = 4
+DRAWS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,9 @@ def run(task: Task, sandbox: Sandbox, *, solution: str, code: str, limits: Limit
     return Entry(solution, "valid" if graded.problem is None else "invalid", graded.validation, graded.test, result.wall_s)
 
 
-def draw(task: Task, sandbox: Sandbox, *, count: int, seed: int, pool: ThreadPoolExecutor) -> list[Entry]:
+def draw(task: Task, sandbox: Sandbox, *, count: int, seed: list[int], pool: ThreadPoolExecutor) -> list[Entry]:
     """Run random designs, in the order of the draws, until ``count`` of them are valid; returns all that ran."""
-    rng = np.random.default_rng([seed, *task.spec.name.encode()])
+    rng = np.random.default_rng([*seed, *task.spec.name.encode()])
 
     def one(action: NDArray[np.int64]) -> Entry:
         code = render_design(task, action)
@@ -76,40 +78,65 @@ def draw(task: Task, sandbox: Sandbox, *, count: int, seed: int, pool: ThreadPoo
 
     entries: list[Entry] = []
     while sum(entry.outcome == "valid" for entry in entries) < count:
-        entries.extend(pool.map(one, [rng.integers(0, NVEC) for _ in range(16)]))
+        entries.extend(pool.map(one, [rng.integers(0, NVEC) for _ in range(8)]))
     return entries
 
 
-def assemble(drawn: list[Entry], made: list[Entry], *, size: int, larger_is_better: bool) -> list[Entry]:
-    """The board's entries, best first."""
+def choose(drawn: list[Entry], *, size: int, larger_is_better: bool) -> list[Entry]:
+    """Entries made of random designs."""
     valid = iter([entry for entry in drawn if entry.outcome == "valid"])
     sign = 1.0 if larger_is_better else -1.0
-    uniform = round(UNIFORM_SHARE * (size - len(made)))
-    board = [*made, *(next(valid) for _ in range(uniform))]
+    board = [next(valid) for _ in range(_uniform(size))]
     while len(board) < size:
         board.append(max((next(valid) for _ in range(DRAWS)), key=lambda entry: sign * entry.validation))
-    return sorted(board, key=lambda entry: -sign * entry.test)
+    return board
 
 
-def build(name: str, sandbox: Sandbox, *, size: int, seed: int, pool: ThreadPoolExecutor) -> tuple[bytes, str]:
-    """One leaderboard: its csv file, and a line of statistics."""
+def _uniform(size: int) -> int:
+    return round(UNIFORM_SHARE * size)
+
+
+def read_board(path: Path) -> list[Entry]:
+    """The entries of a leaderboard file; none where there is no file."""
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return [Entry(row["solution"], "valid", np.nan, float(row["score"]), float(row["seconds"])) for row in rows]
+
+
+def build(
+    name: str, sandbox: Sandbox, *, size: int, seed: int, pool: ThreadPoolExecutor, begun: list[Entry]
+) -> tuple[bytes, str]:
+    """One leaderboard: its csv file, and a line of statistics. The entries ``begun`` are kept."""
     with tempfile.TemporaryDirectory() as folder:
         # A task cannot be loaded without a leaderboard: this one is read by nobody.
         write_task(name, Path(folder) / name, leaderboard=b"score\n0\n")
         task = Task.load(Path(folder) / name)
-        scripts = hand_made(task).items()
-        made = list(
-            pool.map(
-                lambda item: run(task, sandbox, solution=f"hand-made: {item[0]}", code=item[1], limits=HAND_MADE_LIMITS), scripts
-            )
-        )
-        broken = [entry for entry in made if entry.outcome != "valid"]
-        if broken:
-            raise RuntimeError(f"hand-made solutions of {name} failed: {broken}")
-        uniform = round(UNIFORM_SHARE * (size - len(made)))
-        drawn = draw(task, sandbox, count=uniform + DRAWS * (size - len(made) - uniform), seed=seed, pool=pool)
-    board = assemble(drawn, made, size=size, larger_is_better=task.spec.metric.larger_is_better)
+        kept = begun if begun else try_hand_made(task, sandbox, pool)
+        missing = size - len(kept)
+        count = _uniform(missing) + DRAWS * (missing - _uniform(missing))
+        drawn = draw(task, sandbox, count=count, seed=[seed, len(begun)], pool=pool)
+    larger = task.spec.metric.larger_is_better
+    board = sorted(kept + choose(drawn, size=missing, larger_is_better=larger), key=lambda entry: entry.test, reverse=larger)
     return to_csv(board), statistics(name, board, drawn)
+
+
+def try_hand_made(task: Task, sandbox: Sandbox, pool: ThreadPoolExecutor) -> list[Entry]:
+    """The hand-made solutions.
+
+    Raises:
+        RuntimeError: if one of them failed.
+    """
+
+    def one(item: tuple[str, str]) -> Entry:
+        return run(task, sandbox, solution=f"hand-made: {item[0]}", code=item[1], limits=HAND_MADE_LIMITS)
+
+    made = list(pool.map(one, hand_made(task).items()))
+    broken = [entry for entry in made if entry.outcome != "valid"]
+    if broken:
+        raise RuntimeError(f"hand-made solutions of {task.spec.name} failed: {broken}")
+    return made
 
 
 def to_csv(board: list[Entry]) -> bytes:
@@ -127,7 +154,7 @@ def statistics(name: str, board: list[Entry], drawn: list[Entry]) -> str:
     scores = [entry.test for entry in board]
     seconds = [entry.seconds for entry in drawn]
     ends = {end: sum(entry.outcome == end for entry in drawn) / len(drawn) for end in ("error", "wall", "cpu", "invalid")}
-    best = next(entry.test for entry in board if not entry.solution.startswith("hand-made"))
+    best = next((entry.test for entry in board if not entry.solution.startswith("hand-made")), np.nan)
     return (
         f"{name:16} n={len(board)} best={scores[0]:.4f} best design={best:.4f} "
         f"median={np.median(scores):.4f} worst={scores[-1]:.4f} | "
@@ -139,7 +166,7 @@ def statistics(name: str, board: list[Entry], drawn: list[Entry]) -> str:
 def write_hashes() -> None:
     """Write the hash of every embedded task as it is with the leaderboards on disk."""
     lines = []
-    for name in list_tasks():
+    for name in sorted(RECIPES):
         board = LEADERBOARDS / f"{name}.csv"
         if board.is_file():
             with tempfile.TemporaryDirectory() as folder:
@@ -151,10 +178,12 @@ def write_hashes() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Build the leaderboards that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--tasks", nargs="*", choices=list_tasks(), default=list_tasks(), help="which tasks (default: all)")
-    parser.add_argument("--solutions", type=int, default=64, help="entries of each leaderboard")
+    names = sorted(RECIPES)
+    parser.add_argument("--tasks", nargs="*", choices=names, default=names, help="which tasks (default: all)")
+    parser.add_argument("--solutions", type=int, default=100, help="entries of each leaderboard")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="executions at the same time")
+    parser.add_argument("--fresh", action="store_true", help="build anew what is there already")
     parser.add_argument("--hashes-only", action="store_true", help="only write the tasks' hashes again")
     chosen = parser.parse_args(arguments)
     if not chosen.hashes_only:
@@ -162,8 +191,12 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             with ThreadPoolExecutor(chosen.workers) as pool:
                 for name in chosen.tasks:
-                    content, line = build(name, sandbox, size=chosen.solutions, seed=chosen.seed, pool=pool)
-                    (LEADERBOARDS / f"{name}.csv").write_bytes(content)
+                    path = LEADERBOARDS / f"{name}.csv"
+                    begun = [] if chosen.fresh else read_board(path)
+                    if len(begun) >= chosen.solutions:
+                        continue
+                    content, line = build(name, sandbox, size=chosen.solutions, seed=chosen.seed, pool=pool, begun=begun)
+                    path.write_bytes(content)
                     print(line, flush=True)
         finally:
             sandbox.close()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from benchmarks.language_models import language_models
+from wmrl_gym.envs.autoresearch.profile import profile
 from wmrl_gym.envs.autoresearch.task import Spec, Task
+
+_WIDE = 100
+"""Columns beyond which all products of two of them are too many."""
 
 _HEAD = """\
 import os
@@ -129,6 +134,31 @@ _READERS = {
 }
 
 
+_CHARACTERS = tuple((low, high) for low in (1, 2) for high in (2, 3, 4, 5))
+_SPELLERS = {
+    "logistic, weak penalty": "LogisticRegression(C=10.0, max_iter=1000)",
+    "logistic": "LogisticRegression(C=1.0, max_iter=1000)",
+    "logistic, strong penalty": "LogisticRegression(C=0.1, max_iter=1000)",
+    "naive bayes": "ComplementNB(alpha=0.3)",
+    "naive bayes, smooth": "ComplementNB(alpha=3.0)",
+    "neighbours": 'KNeighborsClassifier(15, metric="cosine")',
+    "trees": "ExtraTreesClassifier(60, min_samples_leaf=2, random_state=0)",
+    "topics": "make_pipeline(TruncatedSVD(10, random_state=0), LogisticRegression(max_iter=1000))",
+}
+
+
+def _spellings(spec: Spec) -> dict[str, str]:
+    """What can be said of a word by its letters alone: groups of letters of many lengths, and many models."""
+    scripts = {}
+    for low, high in _CHARACTERS:
+        letters = f'TfidfVectorizer(analyzer="char_wb", ngram_range=({low}, {high}))'
+        for name, expression in _SPELLERS.items():
+            script = _script(spec, expression)
+            start, end = script.index("flat = make_union("), script.index("model = make_pipeline")
+            scripts[f"{name}, {low} to {high} letters"] = f"{script[:start]}flat = {letters}\n{script[end:]}"
+    return scripts
+
+
 def hand_made(task: Task) -> dict[str, str]:
     """Scripts by name for one task; the first is the constant guess of ``sample_submission.csv``."""
     spec = task.spec
@@ -138,7 +168,16 @@ def hand_made(task: Task) -> dict[str, str]:
         "import os, shutil\n"
         'shutil.copy(os.path.join(os.environ["DATA_DIR"], "sample_submission.csv"), os.environ["SUBMISSION_PATH"])\n'
     )
-    scripts = {name: _script(spec, expression.replace("{weight}", weight)) for name, expression in menu.items()}
+    if spec.metric.name == "bits-per-byte":
+        return {"constant guess": guess, **language_models(spec)}
+    if spec.name == "first-names":
+        return {"constant guess": guess, **_spellings(spec)}
+    wide = len(profile(task).numeric) > _WIDE
+    scripts = {
+        name: _script(spec, expression.replace("{weight}", weight))
+        for name, expression in menu.items()
+        if not (wide and "products" in name)
+    }
     return {"constant guess": guess, **scripts}
 
 

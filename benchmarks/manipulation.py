@@ -50,19 +50,21 @@ class Setting:
         episode_steps: of a real episode.
         gradient_steps: of SAC, for each real step.
         update_every: real steps between two fits of the model.
+        fit_steps: gradient steps of a fit, at most.
         curve_points: policies judged on the way.
         judged_episodes: real episodes that judge a policy.
     """
 
-    real_steps: int = 4_000
-    warmup: int = 1_000
+    real_steps: int = 2_500
+    warmup: int = 600
     num_envs: int = 16
     horizon: int = 10
     episode_steps: int = 150
-    gradient_steps: int = 3
+    gradient_steps: int = 2
     update_every: int = 250
-    curve_points: int = 5
-    judged_episodes: int = 20
+    fit_steps: int = 250
+    curve_points: int = 4
+    judged_episodes: int = 10
     sac: dict[str, Any] = field(
         default_factory=lambda: {
             "learning_rate": 1e-3,
@@ -74,7 +76,7 @@ class Setting:
     )
 
 
-QUICK = Setting(real_steps=700, warmup=400, gradient_steps=1, curve_points=1, judged_episodes=5, update_every=150)
+QUICK = Setting(real_steps=300, warmup=200, gradient_steps=1, curve_points=1, judged_episodes=2, update_every=60, fit_steps=40)
 
 
 def make_env(task: str, setting: Setting) -> gym.Env[Any, Any]:
@@ -109,7 +111,7 @@ def imagined(arm: str, task: str, setting: Setting, *, seed: int) -> Any:
         "autoreset_mode": "SameStep",
         "seed": seed,
     }
-    model = EnsembleDynamics(min_transitions=setting.warmup, max_gradient_steps=1_000)
+    model = EnsembleDynamics(min_transitions=setting.warmup, max_gradient_steps=setting.fit_steps)
     if arm == "recommended":
         return corrected(Maker(task, setting), model, preset="recommended", **options)
     return WorldModelVectorEnv(Maker(task, setting), model, **options)
@@ -207,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     unknown = sorted(set(arms) - set(ARMS))
     if unknown or seeds < 1:
         parser.error(f"unknown arms {unknown}" if unknown else f"--seeds must be at least 1, got {seeds}")
-    console = Console()
+    console = Console(width=max(Console().width, 110))
     records = _run_all(arms, tasks, seeds=seeds, setting=setting, runs=runs, console=console)
     summary = summarise(records, setting)
     results.mkdir(parents=True, exist_ok=True)

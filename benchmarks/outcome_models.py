@@ -5,8 +5,8 @@ Scripts of all embedded tasks (:mod:`benchmarks.outcome_scripts`) are really exe
 five folds) and of tasks that it has not ("held-out tasks", each task in turn). Yardsticks: the mean of the training rewards, and
 the model without any encoder (``"none"``: the environment's static features only).
 
-Speed is measured apart, single-threaded: batched predictions of design actions, of code that was seen before (parsed once, as the
-members of a group or the turns of an episode often share it), and of code that was not. Results go to
+Speed is measured apart, in CPU time of one thread: batched predictions of design actions, of code that was seen before (parsed
+once, as the members of a group often share it), and of code that was not. Results go to
 ``benchmarks/results/outcome_models.json`` and ``outcome_models.png``.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -180,7 +180,7 @@ def judge(
 
 
 def speed(executed: list[Execution]) -> dict[str, float]:
-    """Predictions a second, medians of rounds in which the contestants take turns."""
+    """Predictions a second of CPU time, medians of rounds in which the contestants take turns."""
     text = AutoResearchText(list_tasks())
     model = OutcomeModel(encoder="hashing", neighbours=0)
     model.bind(Interface(text.observation_space, text.action_space, text.reward_range, text))
@@ -201,10 +201,10 @@ def speed(executed: list[Execution]) -> dict[str, float]:
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(8):
         for name, call in contestants.items():
-            started = perf_counter()
+            started = process_time()
             call()
             if number:
-                seconds[name].append(perf_counter() - started)
+                seconds[name].append(process_time() - started)
     return {name: 256 / median(each) for name, each in seconds.items()}
 
 
@@ -250,7 +250,7 @@ def show(document: dict[str, Any]) -> None:
         print(f"\n{split:<20} {'  '.join(f'{name:>9}' for name in MEASURES)}")
         for name, measures in rows.items():
             print(f"{name:<20} {'  '.join(f'{measures[each]:>9.3f}' for each in MEASURES)}")
-    print("\npredictions a second, in batches of 256")
+    print("\npredictions a second of CPU time, in batches of 256")
     for name, rate in document["speed"].items():
         print(f"{name:<40} {rate:>12,.0f}")
 

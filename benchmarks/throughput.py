@@ -21,6 +21,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import wmrl_gym  # noqa: F401 - registers the ids
+from wmrl_gym.study.config import STUDY_TASKS
 from wmrl_gym.study.metering import open_sandbox
 from wmrl_gym.study.run import machine
 from wmrl_gym.world_models import OutcomeModel
@@ -83,6 +84,7 @@ def measure(num_envs: int, *, rounds: int, executions: int) -> dict[str, list[fl
 def _make(num_envs: int, model: OutcomeModel, sandbox: Any, executions: int) -> Any:
     return gym.make_vec(
         "wmrl/AutoResearchDesign-v0",
+        task=list(STUDY_TASKS),
         num_envs=num_envs,
         max_real=2,
         world_model=model,

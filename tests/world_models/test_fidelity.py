@@ -280,7 +280,7 @@ def test_bad_input_is_named() -> None:
         evaluate(Walk(), data, interface=interface(), horizons=(0, 2))
     bandit = Bandit()
     with pytest.raises(WorldModelError, match="learnt nothing yet"):
-        evaluate(OutcomeModel(8, text_encoder="none"), bandit_steps(bandit, 2), interface=bound(bandit))
+        evaluate(OutcomeModel(8, encoder="none"), bandit_steps(bandit, 2), interface=bound(bandit))
     with pytest.raises(WorldModelError, match="these hold none"):
         evaluate(fitted(bandit), replace(bandit_steps(bandit, 2), attempt=None), interface=bound(bandit))
     unanswered = replace(data, reward_valid=np.zeros(len(data), bool))

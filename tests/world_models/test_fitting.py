@@ -110,7 +110,7 @@ def test_the_commands_fit_and_measure_a_dynamics_model(
 
 
 def test_the_commands_fit_and_measure_an_outcome_model(bandits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = ["--set", "n_trees=12", "--set", "text_encoder=none"]
+    settings = ["--set", "n_trees=12", "--set", "encoder=none"]
     assert main(["fit", str(bandits), "--model", "outcome", "--out", str(tmp_path), *settings]) == 0
     assert main(["fidelity", str(tmp_path), str(bandits)]) == 0
     assert "status accuracy" in capsys.readouterr().out

@@ -1,29 +1,93 @@
-"""``wmrl tasks``: the AutoResearch tasks."""
+"""``wmrl tasks``: the AutoResearch tasks, whether a task is sound, and a task to begin with."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 from typing import Any
+
+_METRICS = {"binary": "log-loss", "multiclass": "accuracy", "regression": "rmse"}
 
 
 def add(commands: Any) -> None:
     """Add the subcommand to an ``argparse`` collection of subparsers."""
-    commands.add_parser("tasks", help="list the AutoResearch tasks").set_defaults(run=run)
+    tasks = commands.add_parser("tasks", help="list the AutoResearch tasks, check one, or make a new one")
+    tasks.set_defaults(run=run, action=None)
+    actions = tasks.add_subparsers(dest="action", metavar="ACTION")
+    actions.add_parser("list", help="list the embedded tasks (the default)")
+    check = actions.add_parser("validate", help="say what is wrong with a task")
+    check.add_argument("task", nargs="*", help="a name, or a directory in our format, MLE-bench's, MLE-Dojo's or DSBench's")
+    check.add_argument("--all", action="store_true", help="every embedded task")
+    new = actions.add_parser("new", help="write a small task to begin with")
+    new.add_argument("directory", type=Path)
+    new.add_argument("--kind", choices=sorted(_METRICS), default="regression")
+    new.add_argument("--metric", default=None, help="such as rmse, mae, accuracy, macro-f1, auc or log-loss")
 
 
-def run(_: argparse.Namespace) -> int:
-    """Print a table of the tasks; returns the exit status."""
+def run(arguments: argparse.Namespace) -> int:
+    """Do what was asked; returns the exit status."""
+    if arguments.action == "validate":
+        return _validate([*arguments.task, *(_names() if arguments.all else ())])
+    if arguments.action == "new":
+        return _new(arguments)
+    return _list()
+
+
+def _names() -> tuple[str, ...]:
+    from wmrl_gym.envs.autoresearch import list_tasks
+
+    return list_tasks()
+
+
+def _list() -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from wmrl_gym.envs.autoresearch import list_tasks, load_task
+    from wmrl_gym.envs.autoresearch import HELD_OUT_TASKS, load_task
 
     table = Table()
-    for heading in ("task", "metric", "kind", "train rows", "licence of the data"):
-        table.add_column(heading)
-    for name in list_tasks():
-        spec = load_task(name).spec
-        rows = (load_task(name).public / "train.csv").read_bytes().count(b"\n") - 1
-        table.add_row(name, spec.metric.name, spec.kind, str(rows), spec.licence)
+    for heading in ("task", "metric", "kind", "modality", "train rows", "board", "part", "licence of the data"):
+        table.add_column(heading, no_wrap=heading == "task")
+    for name in _names():
+        task = load_task(name)
+        spec, rows = task.spec, (task.public / "train.csv").read_bytes().count(b"\n") - 1
+        part = "held-out" if name in HELD_OUT_TASKS else "train"
+        board = str(len(task.leaderboard.goodness))
+        table.add_row(name, spec.metric.name, spec.kind, spec.modality, str(rows), board, part, spec.licence)
     Console().print(table)
+    return 0
+
+
+def _validate(names: list[str]) -> int:
+    from gymnasium.error import DependencyNotInstalled
+
+    from wmrl_gym.envs.autoresearch import load_task
+    from wmrl_gym.envs.autoresearch.validation import validate
+
+    if not names:
+        print("wmrl tasks validate: name a task or a directory, or give --all", file=sys.stderr)
+        return 2
+    wrong = 0
+    for name in names:
+        try:
+            found = validate(load_task(Path(name) if Path(name).is_dir() else name))
+        except (ValueError, DependencyNotInstalled) as error:
+            found = [str(error)]
+        wrong += bool(found)
+        print(f"{name}: {'ok' if not found else ''}".rstrip())
+        for sentence in found:
+            print(f"  - {sentence}")
+    return 1 if wrong else 0
+
+
+def _new(arguments: argparse.Namespace) -> int:
+    from wmrl_gym.envs.autoresearch.scaffold import write_scaffold
+
+    try:
+        write_scaffold(arguments.directory, kind=arguments.kind, measure=arguments.metric or _METRICS[arguments.kind])
+    except ValueError as error:
+        print(f"wmrl tasks new: {error}", file=sys.stderr)
+        return 2
+    print(f"wrote {arguments.directory}: replace its rows, then run `wmrl tasks validate {arguments.directory}`")
     return 0

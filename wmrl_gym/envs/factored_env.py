@@ -16,6 +16,9 @@ from wmrl_gym.batch import put, take
 from wmrl_gym.factored import Factored, Step, resolve
 from wmrl_gym.slots import SlotStep, SlotVectorEnv, sample_at, stack_samples
 
+COSTS = ("cpu_s", "wall_s", "peak_memory_mb")
+"""What executing a step costs, by its name in an outcome."""
+
 
 def complete_info(step: Step) -> dict[str, NDArray[Any]]:
     """A step's info, with whether its reward is due and valid."""
@@ -48,8 +51,8 @@ class FactoredEnv(gym.Env[Any, Any]):
         self.render_mode = render_mode
         self.observation_space = factored.observation_space
         self.action_space = factored.action_space
-        self.last_cost = {"cpu_s": 0.0, "wall_s": 0.0}
-        """Seconds that the last step's execution took."""
+        self.last_cost = dict.fromkeys(COSTS, 0.0)
+        """What the last step's execution took: CPU and wall-clock seconds, and MiB of memory at its highest."""
         self._state: Any = None
         self._over = False
         self._transcript: list[str] = []
@@ -62,7 +65,7 @@ class FactoredEnv(gym.Env[Any, Any]):
         observation, info = self.factored.start(np.array([start_seed], dtype=np.int64), options)
         self._state = self.factored.begin(observation, info)
         self._over = False
-        self.last_cost = {"cpu_s": 0.0, "wall_s": 0.0}
+        self.last_cost = dict.fromkeys(COSTS, 0.0)
         self._transcript = [f"task: {self.factored.contexts[int(info['context'][0])]}"]
         first = {key: value[0].item() for key, value in start_info(info).items()}
         return sample_at(self.observation_space, observation, 0), first
@@ -79,7 +82,7 @@ class FactoredEnv(gym.Env[Any, Any]):
         attempt = self.factored.attempt(self._state, stack_samples(self.action_space, [action]))
         outcome = resolve(self.factored, attempt)
         self._state, step = self.factored.advance(self._state, attempt, outcome)
-        self.last_cost = {"cpu_s": float(outcome.cpu_s[0]), "wall_s": float(outcome.wall_s[0])}
+        self.last_cost = {name: float(getattr(outcome, name)[0]) for name in COSTS}
         terminated, truncated, reward = bool(step.terminated[0]), bool(step.truncated[0]), float(step.reward[0])
         self._over = terminated or truncated
         self._transcript.append(f"--- turn {len(self._transcript)}\n{action}\n---\n{outcome.feedback[0]}\nreward: {reward:.4f}")
@@ -131,15 +134,15 @@ class FactoredVectorEnv(SlotVectorEnv):
         if max_real < 1:
             raise ValueError(f"max_real must be at least 1, got {max_real}")
         self.factored = factored
-        self.last_cost = {"cpu_s": np.zeros(num_envs), "wall_s": np.zeros(num_envs)}
-        """Seconds that the last step's executions took: float64, shape (num_envs,) each."""
+        self.last_cost = {name: np.zeros(num_envs) for name in COSTS}
+        """What the last step's executions took: float64, shape (num_envs,) each."""
         self._state: Any = None
         self._generators: list[np.random.Generator | None] = [None] * num_envs
         self._pool = ThreadPoolExecutor(max_real, thread_name_prefix="execute")
 
     def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Execute the actions of all slots that are not being reset; see :meth:`~wmrl_gym.slots.SlotVectorEnv.step`."""
-        self.last_cost = {"cpu_s": np.zeros(self.num_envs), "wall_s": np.zeros(self.num_envs)}
+        self.last_cost = {name: np.zeros(self.num_envs) for name in COSTS}
         return super().step(actions)
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -167,7 +170,8 @@ class FactoredVectorEnv(SlotVectorEnv):
         outcome = resolve(self.factored, attempt, pool=self._pool)
         after, step = self.factored.advance(state, attempt, outcome)
         self._state = put(self._state, slots, after)
-        self.last_cost["cpu_s"][slots], self.last_cost["wall_s"][slots] = outcome.cpu_s, outcome.wall_s
+        for name in COSTS:
+            self.last_cost[name][slots] = getattr(outcome, name)
         return step.observation, step.reward, step.terminated, step.truncated, complete_info(step)
 
     def _start_seed(self, slot: int, seed: int | None) -> int:

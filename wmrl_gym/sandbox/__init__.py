@@ -1,8 +1,24 @@
 """Run Python code that nobody has read: under limits, isolated, and warm."""
 
 from .base import ExecutionResult, Limits, Sandbox, SandboxUnavailable
+from .costs import Costs
+from .docker import DockerSandbox
 from .factory import make_sandbox
 from .local import LocalSandbox
+from .pool import SandboxPool
+from .ray import RaySandbox
 from .rlimits import RlimitSandbox
 
-__all__ = ["ExecutionResult", "Limits", "LocalSandbox", "RlimitSandbox", "Sandbox", "SandboxUnavailable", "make_sandbox"]
+__all__ = [
+    "Costs",
+    "DockerSandbox",
+    "ExecutionResult",
+    "Limits",
+    "LocalSandbox",
+    "RaySandbox",
+    "RlimitSandbox",
+    "Sandbox",
+    "SandboxPool",
+    "SandboxUnavailable",
+    "make_sandbox",
+]

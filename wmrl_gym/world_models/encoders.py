@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -302,17 +303,21 @@ def _hashed_tokens(parts: list[bytes]) -> tuple[NDArray[np.int64], NDArray[np.ui
     word = _IS_WORD[data]
     edges = np.flatnonzero(np.diff(np.concatenate([[False], word, [False]]).astype(np.int8)))
     start, end = edges[::2], edges[1::2]
+    power, back = _powers(1 << (len(data) - 1).bit_length())
     with np.errstate(over="ignore"):
-        power = np.full(len(data), _BASE)
-        power[0] = 1
-        np.cumprod(power, out=power)
-        summed = np.concatenate([np.zeros(1, np.uint64), np.cumsum((data.astype(np.uint64) + np.uint64(1)) * power)])
-        back = np.full(len(data), _BASE_INVERSE)
-        back[0] = 1
-        np.cumprod(back, out=back)
+        summed = np.zeros(len(data) + 1, np.uint64)
+        np.cumsum((data.astype(np.uint64) + np.uint64(1)) * power[: len(data)], out=summed[1:])
         token = _scrambled((summed[end] - summed[start]) * back[start])
-    row = np.searchsorted(np.cumsum([len(part) for part in parts]), start, side="right")
-    return row.astype(np.int64), token
+    row = np.repeat(np.arange(len(parts)), [len(part) for part in parts])[start]
+    return row, token
+
+
+@functools.lru_cache(maxsize=4)
+def _powers(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """The base's powers from 0, and their inverses, modulo 2^64: uint64, shape (count,) each."""
+    with np.errstate(over="ignore"):
+        pair = [np.cumprod(np.concatenate([[np.uint64(1)], np.full(count - 1, base)])) for base in (_BASE, _BASE_INVERSE)]
+    return pair[0], pair[1]
 
 
 def _scrambled(z: NDArray[np.uint64]) -> NDArray[np.uint64]:

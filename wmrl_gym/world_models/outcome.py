@@ -38,10 +38,11 @@ class Learnt:
 class OutcomeModel(AttemptModel):
     """Learns (task, attempt) -> status, value and how sure it is of that, from real executions.
 
-    Two stages (the value of code that runs and the chance that it runs have different causes): a forest over the statuses, whose
-    probabilities are calibrated on what its trees did not see, and one over the value of the attempts whose status leaves it
-    open. The predicted value is the expectation over both. What needs no execution, such as a syntax error, is answered exactly
-    by the environment's own gate.
+    Two stages (the value of code that runs and the chance that it runs have different causes): a forest over the statuses, and
+    one over the value of the attempts whose status leaves it open. The predicted value is the expectation over both, and its
+    doubt is calibrated on what the trees did not see. So are the probabilities that :meth:`chances` gives; the expectation takes
+    the forest's own, whose squared error is smaller. What needs no execution, such as a syntax error, is answered exactly by the
+    environment's own gate.
 
     Where ``neighbours`` is not 0, ``info`` tells of the most similar executed attempts, the nearest first, as arrays of shape (B,
     neighbours): ``neighbour`` (the number of the execution, see :meth:`execution`; -1 for none), ``neighbour_distance``,
@@ -136,7 +137,9 @@ class OutcomeModel(AttemptModel):
         """Calibrated probability of each status, where the gate does not answer: float64, shape (B, S), rows summing to 1."""
         known = self._learnt.fit
         features, text = self.factored.features(attempt), self.factored.text(attempt)
-        return self._chances(features if known is None else encode(known.encoder, features, text))
+        if known is None:
+            return self._chances(features)
+        return known.calibration(self._chances(encode(known.encoder, features, text)))
 
     def foresee(
         self, attempt: Any, context: NDArray[np.int64], *, seed: NDArray[np.int64], rng: np.random.Generator
@@ -151,7 +154,7 @@ class OutcomeModel(AttemptModel):
         told = (_SHOWN if text else 0) if self.neighbours is None else self.neighbours
         info: dict[str, NDArray[Any]] = {}
         if told or (text and known is not None):
-            distance = self._distances(x)
+            distance = np.zeros((len(x), 0)) if known is None else known.distances(x)
             info = self._told(distance, told) if told else {}
             outcome = replace(outcome, feedback=self._nearest_feedback(outcome, distance)) if text else outcome
         gated = self._gated(attempt, Foresight(outcome, std, info))
@@ -213,7 +216,7 @@ class OutcomeModel(AttemptModel):
         if known is None:
             # Nothing is known: the status whose value varies, the only one that is informative to try.
             return np.tile(self._open / self._open.sum(), (len(x), 1))
-        return known.calibration(known.chances.predict(x)[0])
+        return known.chances.predict(x)[0]
 
     def _draw(self, outcome: Outcome, std: NDArray[np.float64], chances: NDArray[np.float64], seed: NDArray[np.int64]) -> Outcome:
         """One outcome from each distribution: a status, and a value of that status. Each rollout draws by its own seed."""
@@ -224,16 +227,6 @@ class OutcomeModel(AttemptModel):
         low, high = self.factored.reward_range
         value = np.where(self._open[status], np.clip(outcome.shown + noise, low, high), self._fixed[status])
         return replace(outcome, status=status, value=value, shown=value)
-
-    def _distances(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Mean difference to each executed attempt, in spans of the columns: float64, shape (B, N); N = 0 before any fit."""
-        known = self._learnt.fit
-        if known is None:
-            return np.zeros((len(x), 0))
-        from scipy.spatial.distance import cdist
-
-        distances: NDArray[np.float64] = cdist(x / known.scale, known.x / known.scale, "cityblock") / x.shape[1]
-        return distances
 
     def _told(self, distance: NDArray[np.float64], count: int) -> dict[str, NDArray[Any]]:
         """The nearest executed attempts, for ``info``."""
@@ -276,15 +269,15 @@ class OutcomeModel(AttemptModel):
         Raises:
             WorldModelError: the folder holds no such model, or one that other features or another network made.
         """
-        self._waiting = Saved.read(Path(path))
-        self._learnt = Learnt(None, self._waiting.executions, None)
-        if self.interface is not None:
-            self._take_over(self._waiting)
-
-    def _take_over(self, saved: Saved) -> None:
+        saved = Saved.read(Path(path))
         self.encoder = saved.encoder_like(self.encoder)
         for name, value in saved.settings.items():
             setattr(self, name, value)
+        self._learnt, self._waiting = Learnt(None, saved.executions, None), saved
+        if self.interface is not None:
+            self._take_over(saved)
+
+    def _take_over(self, saved: Saved) -> None:
         evidence = saved.evidence_for(self.factored)
         self._learnt = Learnt(evidence, saved.executions, None if evidence is None else self._fitted_on(evidence))
         self._waiting = None

@@ -109,6 +109,7 @@ class Fit:
         encoder: fitted on the evidence's text.
         x: float32, shape (N, F + W). The encoded evidence.
         scale: float32, shape (F + W,). The span of each column, 1 where it has none.
+        marks: float64, shape (N, F + W). The encoded evidence as :meth:`marked` has it.
         chances: the forest over the statuses.
         calibration: of its probabilities.
         value: the forest over the value where the status leaves it open; None before two such executions.
@@ -120,12 +121,30 @@ class Fit:
     encoder: TextEncoder
     x: NDArray[np.float32]
     scale: NDArray[np.float32]
+    marks: NDArray[np.float64]
     chances: BaggedTrees
     calibration: Calibration
     value: BaggedTrees | None
     noise: float = 0.0
     slope: float = 1.0
     measures: dict[str, float] = field(default_factory=dict)
+
+    def distances(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Root mean square difference to each execution, in spans of the columns: float64, shape (B, N)."""
+        marks = marked(x, self.scale)
+        squared = (marks**2).sum(axis=1)[:, None] + (self.marks**2).sum(axis=1) - 2.0 * marks @ self.marks.T
+        return np.asarray(np.sqrt(squared / x.shape[1]) / _MARKS)
+
+
+def marked(x: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Encoded attempts in whole marks of 1/64 of a column's span: float64, of x's shape.
+
+    Products and sums of whole numbers are exact, so that a distance is the same in any batch, whatever order they are summed in.
+    """
+    return np.clip(np.rint(x / scale * _MARKS), -(2**15), 2**15).astype(np.float64)
+
+
+_MARKS = 64.0
 
 
 def encode(encoder: TextEncoder, features: NDArray[np.float32], text: Sequence[str]) -> NDArray[np.float32]:
@@ -179,7 +198,8 @@ def fit(evidence: Evidence, stages: Stages, *, encoder: TextEncoder, n_trees: in
     calibration = Calibration.fitted(chances.held_out_mean[unseen], status[unseen])
     scored = stages.open[status]
     trees = BaggedTrees(n_trees, seed=seed + 1).fit(x[scored], value[scored]) if scored.sum() >= 2 else None
-    whole = Fit(fitted, x, np.where(span == 0, 1.0, span).astype(np.float32), chances, calibration, trees)
+    scale = np.where(span == 0, 1.0, span).astype(np.float32)
+    whole = Fit(fitted, x, scale, marked(x, scale), chances, calibration, trees)
     return _with_doubt(whole, stages, status, value=value, min_executions=min_executions)
 
 
@@ -193,7 +213,7 @@ def _with_doubt(whole: Fit, stages: Stages, status: NDArray[np.int64], *, value:
         mean[scored], variance[scored] = whole.value.held_out_mean[:, 0], whole.value.held_out_variance[:, 0]
     chances = whole.chances.held_out_mean
     unseen: NDArray[np.bool_] = np.asarray(np.isfinite(chances).all(axis=1))
-    chances = np.where(unseen[:, None], whole.calibration(np.where(unseen[:, None], chances, 1.0)), np.nan)
+    calibrated = whole.calibration(np.where(unseen[:, None], chances, 1.0))
     mean, variance = stages.mix(chances, mean, variance)
     honest = np.isfinite(mean) & np.isfinite(variance)
     if honest.sum() < min_executions:
@@ -201,7 +221,7 @@ def _with_doubt(whole: Fit, stages: Stages, status: NDArray[np.int64], *, value:
     error2 = (value - mean)[honest] ** 2
     noise, slope = nnls(np.stack([np.ones(len(error2)), variance[honest]], axis=1), error2)[0]
     spread_of_value = float(np.var(value[honest]))
-    happened = chances[honest, status[honest]]
+    happened = calibrated[honest, status[honest]]
     measures = {
         "wm/held_out_rmse": float(np.sqrt(error2.mean())),
         "wm/held_out_r2": 1.0 - float(error2.mean()) / spread_of_value if spread_of_value > 0 else float("nan"),

@@ -28,7 +28,7 @@ class TrainSettings:
 
     batch_size: int = 96
     learning_rate: float = 1e-3
-    wrong_share: float = 0.25
+    wrong_share: float = 0.35
     reversed_share: float = 0.15
     jitter: float = 0.15
 

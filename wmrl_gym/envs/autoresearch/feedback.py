@@ -1,5 +1,4 @@
-"""The text that comes back from an attempt: what a sandbox prints, bounded, and the score on validation data, never the test
-score."""
+"""The text that comes back from an attempt: what a sandbox prints, bounded, and the score that may be shown."""
 
 from __future__ import annotations
 
@@ -43,11 +42,11 @@ def bounded(text: str) -> str:
     return text if len(text) <= MAX_FEEDBACK else tail(text, MAX_FEEDBACK - 64)
 
 
-def score_line(task: Task, score: float, percentile: float) -> str:
-    """One line about a validation score."""
+def score_line(task: Task, score: float, percentile: float, *, part: str = "validation") -> str:
+    """One line about a score on a part of the answers."""
     measure = task.spec.metric
     direction = "larger" if measure.larger_is_better else "smaller"
-    return f"validation {measure.name}: {score:.4f} ({direction} is better), beats {percentile:.0%} of the leaderboard"
+    return f"{part} {measure.name}: {score:.4f} ({direction} is better), beats {percentile:.0%} of the leaderboard"
 
 
 def stopped(limit: str, limits: Limits) -> str:
@@ -102,7 +101,14 @@ def expected_traceback(code: str, printed: Printed) -> str:
 
 
 def expected_report(
-    task: Task, status: int, shown: float, *, limits: Limits, code: str = "", printed: Printed | None = None
+    task: Task,
+    status: int,
+    shown: float,
+    *,
+    limits: Limits,
+    part: str = "validation",
+    code: str = "",
+    printed: Printed | None = None,
 ) -> str:
     """Feedback in the same form, for an outcome that a model predicts.
 
@@ -110,6 +116,7 @@ def expected_report(
         task: the task.
         status: index into the statuses.
         shown: the value that the agent may see, in [0.5, 1] where the status is valid; NaN shows no score.
+        part: which part of the answers the shown value is of.
         limits: the bounds of an execution; code that computes without pause reaches the shorter of the two time limits first.
         code: the script.
         printed: what it is expected to print; None says nothing of that.
@@ -119,7 +126,7 @@ def expected_report(
         return report(status, ended=stopped("cpu" if limits.cpu_s < limits.wall_s else "wall", limits), stdout=said)
     if status == VALID:
         percentile = min(max(2.0 * shown - 1.0, 0.0), 1.0)
-        verdict = "" if shown != shown else score_line(task, task.leaderboard.score_at(percentile), percentile)
+        verdict = "" if shown != shown else score_line(task, task.leaderboard.score_at(percentile), percentile, part=part)
         return report(status, ended="exit code: 0", verdict=verdict, stdout=said)
     if status == NO_SUBMISSION:
         return report(status, ended="exit code: 0", verdict="invalid submission", stdout=said)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from wmrl_gym.envs.autoresearch.external import Unscorable
 from wmrl_gym.envs.autoresearch.task import Spec, Task
 
 MAX_SUBMISSION_BYTES = 16 * 2**20
@@ -60,6 +61,8 @@ def grade(task: Task, submission: bytes | None, *, problem: str | None = None) -
     try:
         if problem is not None:
             raise InvalidSubmission(problem)
+        if task.grader is not None:
+            return _grade_elsewhere(task, submission)
         predictions = parse(task, submission)
     except InvalidSubmission as error:
         return Grade(str(error), np.nan, np.nan)
@@ -82,16 +85,38 @@ def parse(task: Task, submission: bytes | None) -> NDArray[Any]:
     Raises:
         InvalidSubmission: with the verdict.
     """
-    if submission is None:
-        raise InvalidSubmission("no submission was written to SUBMISSION_PATH")
-    if len(submission) > MAX_SUBMISSION_BYTES:
-        raise InvalidSubmission(f"the submission has {len(submission)} bytes, at most {MAX_SUBMISSION_BYTES} are read")
-    rows = _rows_by_id(task, _decode(submission))
+    rows = _rows_by_id(task, _decode(_present(submission)))
     ordered = [rows[name] for name in task.answers.ids]
     if task.spec.metric.predicts == "label":
         return _labels(task.spec, [row[0] for row in ordered])
     numbers = _numbers(task.spec, ordered)
     return _probabilities(task, numbers) if task.spec.metric.predicts == "probability" else numbers[:, 0]
+
+
+def _present(submission: bytes | None) -> bytes:
+    if submission is None:
+        raise InvalidSubmission("no submission was written to SUBMISSION_PATH")
+    if len(submission) > MAX_SUBMISSION_BYTES:
+        raise InvalidSubmission(f"the submission has {len(submission)} bytes, at most {MAX_SUBMISSION_BYTES} are read")
+    return submission
+
+
+def _grade_elsewhere(task: Task, submission: bytes | None) -> Grade:
+    """By the task's own metric, in a process of its own."""
+    assert task.grader is not None
+    content = _present(submission)
+    _decode(content)
+    try:
+        scores = task.grader.scores(content)
+    except Unscorable as error:
+        raise InvalidSubmission(_brief_text(str(error))) from error
+    if not np.isfinite(scores).all():
+        raise InvalidSubmission("the metric gives no finite score")
+    return Grade(None, *scores)
+
+
+def _brief_text(text: str) -> str:
+    return text if len(text) <= 300 else text[:297] + "..."
 
 
 def _decode(submission: bytes) -> str:

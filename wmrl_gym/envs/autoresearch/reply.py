@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
 import traceback
@@ -66,6 +67,7 @@ def _last_block(reply: str) -> str | None:
     return found
 
 
+@functools.lru_cache(maxsize=4096)
 def syntax_error(code: str) -> str | None:
     """What running the code would print if it does not compile, None if it does.
 

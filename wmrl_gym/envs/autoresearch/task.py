@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+if TYPE_CHECKING:
+    from wmrl_gym.envs.autoresearch.external import ExternalMetric
 
 Kind = Literal["binary", "multiclass", "regression"]
 FILES = (
@@ -63,11 +66,12 @@ class Spec:
         target: the column to predict.
         kind: binary, multiclass or regression.
         labels: the classes; the second one is the positive class of a binary task. Empty for regression.
-        modality: tabular, image or text.
+        modality: tabular, image, text, series or language; for people, and for the meta-features of a task.
         source: where the data come from.
         licence: of the data.
         text_column: the column that holds documents, "" where there is none.
         limits: bounds of one execution that differ from the sandbox's defaults, such as ``{"wall_s": 10.0}``.
+        columns: the columns of a submission besides the id, where they do not follow from the rest.
     """
 
     name: str
@@ -82,6 +86,7 @@ class Spec:
     licence: str
     text_column: str = ""
     limits: Mapping[str, float] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
 
     @property
     def prediction_columns(self) -> tuple[str, ...]:
@@ -89,6 +94,8 @@ class Spec:
 
         One for each label (``prob_<label>``) where probabilities of more than two labels are asked for, else the target's name.
         """
+        if self.columns:
+            return self.columns
         if self.metric.predicts == "probability" and len(self.labels) > 2:
             return tuple(f"prob_{label}" for label in self.labels)
         return (self.target,)
@@ -111,18 +118,30 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task, loaded and checked."""
+    """One task, loaded and checked.
+
+    Args:
+        spec: what it asks.
+        directory: where it is.
+        description: what an agent reads when it asks for it.
+        answers: the hidden truth; only ids and parts where the metric is somebody else's code.
+        leaderboard: what others reached.
+        folder: the only folder that a sandbox may see; None for ``public`` in the directory.
+        grader: the metric, where it is somebody else's code.
+    """
 
     spec: Spec
     directory: Path
     description: str
     answers: Answers
     leaderboard: Leaderboard
+    folder: Path | None = None
+    grader: ExternalMetric | None = None
 
     @property
     def public(self) -> Path:
         """The only folder that a sandbox may see."""
-        return self.directory / "public"
+        return self.directory / "public" if self.folder is None else self.folder
 
     @classmethod
     def load(cls, directory: str | Path) -> Task:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,8 +12,8 @@ from gymnasium.spaces import Box, Dict, Discrete
 from numpy.typing import NDArray
 
 from wmrl_gym.envs.autoresearch.feedback import MALFORMED_FEEDBACK, MAX_FEEDBACK, bounded, expected_report, head, report
-from wmrl_gym.envs.autoresearch.logic import AutoResearch, TaskChoice
-from wmrl_gym.envs.autoresearch.profile import profile
+from wmrl_gym.envs.autoresearch.logic import AutoResearch, FeedbackMode, TaskChoice
+from wmrl_gym.envs.autoresearch.profile import Profile, profile
 from wmrl_gym.envs.autoresearch.progress import DESCRIBED, MALFORMED, STATUS_VALUES, SYNTAX_ERROR, VALID, Progress, RewardMode
 from wmrl_gym.envs.autoresearch.reply import syntax_error, understand
 from wmrl_gym.envs.autoresearch.static_features import static_features
@@ -64,6 +65,7 @@ class AutoResearchText(AutoResearch[TextAttempt]):
         max_turns: int = 4,
         reward: RewardMode = "final",
         terminate_on: float | None = None,
+        feedback: FeedbackMode = "validation",
         sandbox: str | Sandbox = "local",
         workers: int = 1,
         limits: Limits | None = None,
@@ -73,6 +75,7 @@ class AutoResearchText(AutoResearch[TextAttempt]):
             max_turns=max_turns,
             reward=reward,
             terminate_on=terminate_on,
+            feedback=feedback,
             sandbox=sandbox,
             workers=workers,
             limits=limits,
@@ -137,10 +140,27 @@ class AutoResearchText(AutoResearch[TextAttempt]):
     def features(self, attempt: TextAttempt) -> NDArray[np.float32]:
         """Meta-features of the task, the task as zeros and ones, and static features of the code."""
         context = np.eye(len(self.tasks), dtype=np.float32)[attempt.task]
-        meta = np.stack([profile(loaded).meta for loaded in self.tasks])[attempt.task]
-        columns = [self.tasks[i].spec.prediction_columns for i in attempt.task]
-        static = np.stack([static_features(code, names) for code, names in zip(attempt.code, columns, strict=True)])
+        meta = np.stack([each.meta for each in self._profiles])[attempt.task]
+        static = np.stack(
+            [
+                static_features(code, self.tasks[i].spec.prediction_columns, data_columns=self._columns[i])
+                for i, code in zip(attempt.task, attempt.code, strict=True)
+            ]
+        )
         return np.concatenate([meta, context, static], axis=1)
+
+    @functools.cached_property
+    def _profiles(self) -> tuple[Profile, ...]:
+        return tuple(profile(loaded) for loaded in self.tasks)
+
+    @functools.cached_property
+    def _columns(self) -> tuple[frozenset[str], ...]:
+        """The names of the columns of each task's public files."""
+        pairs = zip(self.tasks, self._profiles, strict=True)
+        return tuple(
+            frozenset({task.spec.id_column, task.spec.target, has.text, *has.numeric, *has.categorical} - {""})
+            for task, has in pairs
+        )
 
     def text(self, attempt: TextAttempt) -> Sequence[str]:
         """The code of each attempt; "" where there is none."""
@@ -148,22 +168,30 @@ class AutoResearchText(AutoResearch[TextAttempt]):
 
     def describe(self, attempt: TextAttempt, outcome: Outcome) -> Outcome:
         """Write what the sandbox would report, where neither the gate nor an alike failure has been quoted already."""
+        outcome = self.visible(outcome)
         feedback = outcome.feedback.copy()
         for i, context in enumerate(attempt.task):
             quoted = outcome.status[i] != VALID and outcome.feedback[i]
             if attempt.kind[i] == CODE and outcome.status[i] != SYNTAX_ERROR and not quoted:
                 status, shown = int(outcome.status[i]), float(outcome.shown[i])
-                feedback[i] = expected_report(self.tasks[context], status, shown, limits=self.limits[context])
+                feedback[i] = expected_report(self.tasks[context], status, shown, limits=self.limits[context], part=self.feedback)
         return replace(outcome, feedback=feedback)
 
     def report(self, attempt: TextAttempt, outcome: Outcome, printed: Sequence[Printed]) -> Outcome:
         """Write what the sandbox would report, with the traceback or the output that a model expects."""
+        outcome = self.visible(outcome)
         feedback = outcome.feedback.copy()
         for i, (context, code) in enumerate(zip(attempt.task, attempt.code, strict=True)):
             if outcome.known[i] and attempt.kind[i] == CODE:
                 status, shown = int(outcome.status[i]), float(outcome.shown[i])
                 feedback[i] = expected_report(
-                    self.tasks[context], status, shown, limits=self.limits[context], code=code, printed=printed[i]
+                    self.tasks[context],
+                    status,
+                    shown,
+                    limits=self.limits[context],
+                    part=self.feedback,
+                    code=code,
+                    printed=printed[i],
                 )
         return replace(outcome, feedback=feedback)
 
@@ -226,7 +254,8 @@ class AutoResearchEnv(FactoredEnv):
         max_turns: attempts in an episode.
         reward: "final" pays once, at the episode's end; "improvement" pays each turn what it adds. The return is the same.
         terminate_on: end early once the shown value reaches this.
-        sandbox: "local", "unsafe-rlimits", or a sandbox of your own.
+        feedback: the score that the agent sees each turn: on the "validation" part, "none", or on the "test" part that pays.
+        sandbox: "local", "docker", "ray", "unsafe-rlimits", or a sandbox of your own.
         workers: executions at the same time.
         limits: bounds of each execution; None takes the task's own.
         render_mode: "ansi" or None.
@@ -247,6 +276,7 @@ class AutoResearchEnv(FactoredEnv):
         max_turns: int = 4,
         reward: RewardMode = "final",
         terminate_on: float | None = None,
+        feedback: FeedbackMode = "validation",
         sandbox: str | Sandbox = "local",
         workers: int = 1,
         limits: Limits | None = None,
@@ -257,6 +287,7 @@ class AutoResearchEnv(FactoredEnv):
             max_turns=max_turns,
             reward=reward,
             terminate_on=terminate_on,
+            feedback=feedback,
             sandbox=sandbox,
             workers=workers,
             limits=limits,

@@ -31,8 +31,8 @@ def prepare_as_script() -> None:
 
 
 _OURS = (
-    "capture", "enclosures", "kernel", "prefault", "program", "protocol", "rehearsal", "seccomp", "submission", "supervisor",
-    "unisolated", "usage", "zygote",
+    "capture", "container", "enclosures", "kernel", "prefault", "program", "protocol", "rehearsal", "seccomp", "submission",
+    "supervisor", "unisolated", "usage", "zygote",
 )  # fmt: skip
 
 

@@ -1,0 +1,87 @@
+"""Every sandbox that isolates, real ones: bubblewrap, a docker engine, and a Ray cluster of two nodes on this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wmrl_gym.sandbox import DockerSandbox, Limits, LocalSandbox, RaySandbox, Sandbox, images
+from wmrl_gym.sandbox.docker import IMAGE, connect
+
+RESOURCES = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
+
+
+@pytest.fixture(scope="session")
+def limits() -> Limits:
+    """Limits that nothing on a busy machine reaches by accident."""
+    return Limits(wall_s=60, cpu_s=60)
+
+
+@pytest.fixture(scope="package")
+def local() -> Iterator[Sandbox]:
+    with LocalSandbox(preimport=()) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="package")
+def image() -> str:
+    """The image, made of this machine if it is not there."""
+    client = connect(None)
+    try:
+        if not client.images.list(IMAGE):
+            images.build(base=images.import_machine(), network="none")
+    finally:
+        client.close()
+    return IMAGE
+
+
+@pytest.fixture(scope="package")
+def docker(image: str) -> Iterator[Sandbox]:
+    with DockerSandbox(image=image, spares=2, preimport=()) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="package")
+def cluster() -> Iterator[Any]:
+    """A head and another node, each a raylet of its own with one CPU."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]))
+        level = logging.getLogger("ray").level
+        made = Cluster(initialize_head=True, head_node_args=RESOURCES)
+        made.add_node(num_cpus=1, object_store_memory=100 << 20)
+        ray.init(address=made.address, log_to_driver=False)
+        yield made
+        ray.shutdown()
+        made.shutdown()
+        logging.getLogger("ray").setLevel(level)
+
+
+@pytest.fixture(scope="package")
+def ray_sandbox(cluster: Any) -> Iterator[Sandbox]:
+    with RaySandbox(workers=1) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="package", params=["local", "docker", "ray_sandbox"])
+def sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    """Each back end in turn."""
+    chosen: Sandbox = request.getfixturevalue(request.param)
+    return chosen
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    """A task folder: ``public/`` for the sandbox, ``private/`` beside it with the answers."""
+    for folder, name, content in (("public", "train.csv", "id,y\n1,2\n"), ("private", "answers.csv", "id,y\n3,SECRET-ANSWER\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(content)
+    return tmp_path
