@@ -213,8 +213,8 @@ class Debiasing(Correction):
             info["propensity"][slots[np.isfinite(info["real_reward"][slots])]] = 1.0
 
     def learn(self) -> None:
-        """Take in the pairs that have arrived, once they are a 64th of those that f knows: fewer would not move it."""
-        if self.stream.added - self.cursor < max(1, self.calibration.n_pairs // 64):
+        """Take in the pairs that have arrived, once they are a 32nd of those that f knows, or 128: fewer would not move it."""
+        if self.stream.added - self.cursor < max(1, min(self.calibration.n_pairs // 32, 128)):
             return
         pairs, self.cursor = self.stream.since(self.cursor)
         context = self.contexts(pairs.context, pairs.step)

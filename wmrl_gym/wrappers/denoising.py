@@ -82,7 +82,8 @@ class PaperDenoising(Weighing):
 
     def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
         self._weigh(info, self.weight.weight)
-        if self.stream.added > self.cursor:
+        # Fewer than a group measure nothing; of singletons a few pools are measured at once.
+        if self.stream.added - self.cursor >= (self.group_size if self.group_size > 1 else 4 * self.weight.pool):
             pairs, self.cursor = self.stream.since(self.cursor)
             context = self.contexts(pairs.context, pairs.step)
             self._measure(list(self._complete(pairs.group, pairs.predicted, pairs.real, context)))
