@@ -31,7 +31,7 @@ RESULTS = Path(__file__).parent / "results"
 LEVELS = (1, 8, 64)
 DELAY_S = 0.5
 """Of the stand-in."""
-MAX_TOKENS = 12
+MAX_TOKENS = 4
 """Of a reply: too few for a whole answer of this model, but what is measured is how many replies come."""
 
 
@@ -67,9 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def rates(url: str, model: str, least: int) -> dict[str, float]:
     """Attempts foreseen a second, by requests in flight."""
     found = {}
-    foresee(ChatClient(url, model, max_tokens=MAX_TOKENS, timeout_s=600.0, retries=0), 1, first=10**6)  # warms it up
+    foresee(ChatClient(url, model, max_tokens=MAX_TOKENS, timeout_s=1200.0, retries=0), 1, first=10**6)  # warms it up
     for level in LEVELS:
-        client = ChatClient(url, model, concurrency=level, max_tokens=MAX_TOKENS, timeout_s=600.0, retries=0)
+        client = ChatClient(url, model, concurrency=level, max_tokens=MAX_TOKENS, timeout_s=1200.0, retries=0)
         count = max(least, level)
         seconds = foresee(client, count, first=1000 * level)
         if client.counts["answered"] != count:
@@ -88,7 +88,7 @@ def in_process(local: LocalModel, size: int) -> float:
 def foresee(backend: Any, count: int, *, first: int) -> float:
     """Seconds that ``count`` scripts take which differ from all others."""
     text = AutoResearchText("diabetes")
-    model = LLMWorldModel(backend, max_briefing=100, max_code=300)
+    model = LLMWorldModel(backend, max_briefing=20, max_code=120)
     model.bind(Interface(text.observation_space, text.action_space, text.reward_range, text))
     replies = [f"```python\nimport pandas as pd\nprint({first + number})\n```" for number in range(count)]
     attempt = text.attempt(text.begin(*text.start(np.zeros(count, np.int64))), replies)

@@ -63,8 +63,8 @@ class Setting:
     gradient_steps: int = 2
     update_every: int = 250
     fit_steps: int = 250
-    curve_points: int = 5
-    judged_episodes: int = 20
+    curve_points: int = 4
+    judged_episodes: int = 10
     sac: dict[str, Any] = field(
         default_factory=lambda: {
             "learning_rate": 1e-3,
@@ -209,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     unknown = sorted(set(arms) - set(ARMS))
     if unknown or seeds < 1:
         parser.error(f"unknown arms {unknown}" if unknown else f"--seeds must be at least 1, got {seeds}")
-    console = Console()
+    console = Console(width=max(Console().width, 110))
     records = _run_all(arms, tasks, seeds=seeds, setting=setting, runs=runs, console=console)
     summary = summarise(records, setting)
     results.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ five folds) and of tasks that it has not ("held-out tasks", each task in turn). 
 the model without any encoder (``"none"``: the environment's static features only).
 
 Speed is measured apart, in CPU time of one thread: batched predictions of design actions, of code that was seen before (parsed
-once, as the members of a group or the turns of an episode often share it), and of code that was not. Results go to
+once, as the members of a group often share it), and of code that was not. Results go to
 ``benchmarks/results/outcome_models.json`` and ``outcome_models.png``.
 """
 

@@ -26,13 +26,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--env", default="Hopper-v5")
     parser.add_argument("--steps", type=int, default=4_000, help="real steps to learn from")
     parser.add_argument("--held-out", type=int, default=1_000, help="real steps to compare with")
+    parser.add_argument("--gradient-steps", type=int, default=2_000, help="the most, on each network")
     parser.add_argument("--seed", type=int, default=0)
     config = parser.parse_args(arguments)
     torch.set_num_threads(1)
     console = Console()
 
     # Real steps, by random actions: the model learns from them, or is compared with them.
-    model = EnsembleDynamics()
+    model = EnsembleDynamics(max_gradient_steps=config.gradient_steps)
     envs = WorldModelVectorEnv(config.env, model, num_envs=256, seed=config.seed)
     envs.warm_up(config.steps)
     never = EnsembleDynamics(min_transitions=100_000)  # does not learn: these steps are only recorded

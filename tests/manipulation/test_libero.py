@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
 
 import wmrl_gym  # noqa: F401
 from wmrl_gym.envs.manipulation import LiberoEnv
@@ -26,6 +27,11 @@ def test_all_suites_and_their_assets_are_there() -> None:
     assert missing_assets() is None
     counts = {suite: len(Libero(suite, height=16, width=16).tasks) for suite in SUITES}
     assert counts == {"libero_spatial": 10, "libero_object": 10, "libero_goal": 10, "libero_10": 10, "libero_90": 90}
+
+
+def test_gymnasium_accepts_it_without_a_warning(env: gym.Env[Any, Any]) -> None:
+    check_env(env.unwrapped, skip_render_check=True)  # which would build a second scene
+    assert env.unwrapped.render() is None
 
 
 def test_it_shows_two_cameras_a_robot_and_a_sentence(env: gym.Env[Any, Any]) -> None:

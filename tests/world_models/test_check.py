@@ -55,6 +55,14 @@ class Spoiling(Drift):
         return after, prediction
 
 
+class Unseeded(Drift):
+    drawn = 0
+
+    def begin(self, observation: Any, info: Any, rng: Any) -> Any:
+        self.drawn += 1
+        return observation + np.float32(1e-3 * self.drawn)
+
+
 class Forgetful(Drift):
     def save(self, path: Any) -> None:
         pass
@@ -76,6 +84,7 @@ class Fixed(Drift):
         (Drift(step=9.0), "a batch of 1: predicted observation of rollout 0 is outside its space"),
         (Impure(step=0.001), "the same step twice: reward differ"),
         (Spoiling(step=0.001), "the same step twice: observation differ"),
+        (Unseeded(step=0.001), "the same seed twice: observation differ"),
         (Sociable(), "a rollout alone and in company: observation differ"),
         (Forgetful(step=0.001), "save and load: reward differ"),
         (Fixed(step=0.001), "a batch of 256: ValueError: this network has 8 heads"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,46 @@ def test_a_checkpoint_of_another_space_or_none_is_refused(tmp_path: Path, models
 def test_spaces_that_it_cannot_represent_are_named_with_what_can(space: gym.Space[Any], message: str) -> None:
     with pytest.raises(WorldModelError, match=message):
         EnsembleDynamics().bind(Interface(space, gym.spaces.Discrete(2)))
+
+
+def test_it_learns_aside_and_a_checkpoint_says_from_what(tmp_path: Path) -> None:
+    model = EnsembleDynamics((16,), capacity=500, max_gradient_steps=20)
+    env = gym.make("Pendulum-v1")
+    model.bind(Interface(env.observation_space, env.action_space))
+    assert (model.span.end, model.learns_aside) == (0, True)
+    data, rng = random_steps("Pendulum-v1", 600), np.random.default_rng(0)
+    digested = model.digest(data, rng)
+    assert not model.fitted  # nothing has changed yet
+    assert model.transitions == 0
+    assert model.adopt(digested)["wm/transitions"] == 600
+    assert (model.span.first, model.span.end, model.span.kept) == (100, 600, 500)
+    model.save(tmp_path)
+    assert json.loads((tmp_path / "dynamics.json").read_text())["trained_on"] == model.span.as_json()
+    again = EnsembleDynamics()
+    again.load(tmp_path)
+    assert again.span == model.span
+
+
+def test_it_goes_on_predicting_while_it_learns_in_the_background() -> None:
+    env = WorldModelWrapper(
+        gym.make("Pendulum-v1"),
+        EnsembleDynamics((16,), max_gradient_steps=20),
+        anchors=0.5,
+        update_every=50,
+        update_mode="background",
+        seed=0,
+    )
+    env.action_space.seed(0)
+    model = env.model
+    assert isinstance(model, EnsembleDynamics)
+    for _ in range(8):
+        env.reset()
+        for _ in range(200):
+            env.step(env.action_space.sample())
+    env.state_dict()  # waits for what is under way
+    assert model.span.end > 800
+    assert model.span.end <= model.transitions <= env.last_cost["executions"]
+    env.close()
 
 
 def test_learning_aside_changes_nothing_until_it_is_adopted_and_then_equals_an_update() -> None:

@@ -8,7 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from wmrl_gym.corrections.contexts import ChangeDetector
-from wmrl_gym.corrections.pairs import Floats, as_floats, as_ints
+from wmrl_gym.corrections.pairs import Floats, Ints, as_floats, as_ints
+
+_BATCH = 64
+"""Pairs that are taken in together."""
 
 
 class PairMeasures:
@@ -41,6 +44,8 @@ class PairMeasures:
         self._squares: Floats = np.zeros(2)
         self._weights: Floats = np.zeros(2)
         self._offsets: dict[int, Floats] = {}
+        self._waiting: list[tuple[Floats, Ints, Ints, Floats]] = []
+        self._pending = 0
 
     def update(
         self,
@@ -67,31 +72,54 @@ class PairMeasures:
         errors = np.stack([as_floats("predicted", predicted, size=f.size) - r, f - r])
         groups, contexts = as_ints("group", group, size=f.size), as_ints("context", context, size=f.size)
         weight = 1.0 / np.broadcast_to(np.asarray(propensity, dtype=np.float64), f.shape)
+        self._waiting.append((errors, groups, contexts, weight))
+        self._pending += f.size
+        # Nobody reads this at every step, and a batch costs hardly more than a pair.
+        if self._pending >= _BATCH:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Take in the pairs that wait."""
+        waiting, self._waiting, self._pending = self._waiting, [], 0
+        if not waiting:
+            return
+        errors, groups, contexts, weight = (np.concatenate(parts, axis=-1) for parts in zip(*waiting, strict=True))
         self._weights = self._weights + np.array([weight.sum(), (weight**2).sum()])
         self.detector.update(-errors[1])
-        _, index, count = np.unique(groups, return_inverse=True, return_counts=True)
-        for at in range(f.size):
-            self._seen += 1
-            rate = 1.0 / min(self._seen, self.memory)
-            alone = count[index[at]] == 1
-            own = errors[:, groups == groups[at]]
-            centre = self._offset(int(contexts[at]), errors[:, at]) if alone else own.mean(axis=1)
-            # A mean of n takes its own share out of each member: n / (n - 1) puts it back.
-            grow = 1.0 if alone else own.shape[1] / (own.shape[1] - 1.0)
-            self._squares = self._squares + rate * (grow * (errors[:, at] - centre) ** 2 - self._squares)
-            self._bias += rate * (-float(errors[1, at]) - self._bias)
+        squares = self._centred(errors, groups, contexts) ** 2
+        n = errors.shape[1]
+        self._seen += n
+        if n:
+            rate = min(n / min(self._seen, self.memory), 1.0)
+            self._squares = self._squares + rate * (squares.mean(axis=1) - self._squares)
+            self._bias += rate * (-float(errors[1].mean()) - self._bias)
 
-    def _offset(self, context: int, error: Floats) -> Floats:
-        """The running mean error of a context, from before this one."""
+    def _centred(self, errors: Floats, groups: Ints, contexts: Ints) -> Floats:
+        """Errors less their group's mean, or their context's running mean where they are alone: float64, shape (2, B)."""
+        _, index, count = np.unique(groups, return_inverse=True, return_counts=True)
+        alone = count[index] == 1
+        mean = np.stack([np.bincount(index, row, count.size) / count for row in errors])
+        # A mean of n takes its own share out of each member: n / (n - 1) puts it back.
+        grow = np.sqrt(count / np.maximum(count - 1.0, 1.0))[index]
+        out: Floats = grow * (errors - mean[:, index])
+        for context in np.unique(contexts[alone]).tolist():
+            own = alone & (contexts == context)
+            out[:, own] = errors[:, own] - self._offset(context, errors[:, own])[:, None]
+        return out
+
+    def _offset(self, context: int, errors: Floats) -> Floats:
+        """The running mean error of a context, float64, shape (2,), from before these, shape (2, n), which are then taken in."""
         key = context if context in self._offsets or len(self._offsets) < self.max_contexts else -1
         count, *mean = self._offsets.get(key, np.zeros(3))
-        before: Floats = np.array(mean) if count else error
-        rate = 1.0 / min(count + 1.0, self.memory)
-        self._offsets[key] = np.concatenate([[count + 1.0], before + rate * (error - before)])
+        new, n = errors.mean(axis=1), errors.shape[1]
+        before: Floats = np.array(mean) if count else new
+        rate = n / min(count + n, max(self.memory, n))
+        self._offsets[key] = np.concatenate([[count + n], before + rate * (new - before)])
         return before
 
     def stats(self) -> dict[str, float]:
         """``bias`` (truth less calibrated), ``group_bias_raw``, ``group_bias``, ``effective_pairs``, ``alarms``."""
+        self._settle()
         raw, after = np.sqrt(self._squares)
         total, square = self._weights
         return {
@@ -104,6 +132,7 @@ class PairMeasures:
 
     def state_dict(self) -> dict[str, Any]:
         """The running sums."""
+        self._settle()
         return {
             "seen": self._seen,
             "bias": self._bias,
@@ -115,6 +144,7 @@ class PairMeasures:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
+        self._waiting, self._pending = [], 0
         self._seen, self._bias = int(state["seen"]), float(state["bias"])
         self._squares, self._weights = np.array(state["squares"]), np.array(state["weights"])
         self._offsets = {int(key): np.array(value) for key, value in state["offsets"].items()}

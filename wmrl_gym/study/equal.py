@@ -87,7 +87,7 @@ class EqualConfig:
     workers: int = 1
     snapshots: int = 1
     cpu_s: float = 0.4
-    ppo: dict[str, Any] = field(default_factory=lambda: PPO_SETTINGS | {"n_steps": 1, "batch_size": 64, "learning_rate": 5e-4})
+    ppo: dict[str, Any] = field(default_factory=lambda: PPO_SETTINGS | {"n_steps": 1, "batch_size": 64, "learning_rate": 2e-4})
 
     def __post_init__(self) -> None:
         for name in ("steps", "executions", "warmup", "max_turns", "num_envs", "real_envs", "workers", "snapshots"):

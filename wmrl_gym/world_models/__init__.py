@@ -41,15 +41,15 @@ __all__ = [
 _MODULES = {
     "ChatClient": "wmrl_gym.world_models.chat",
     "EnsembleDynamics": "wmrl_gym.world_models.dynamics",
+    "FidelityReport": "wmrl_gym.world_models.fidelity_report",
     "LLMWorldModel": "wmrl_gym.world_models.llm",
     "LocalModel": "wmrl_gym.world_models.llm_local",
-    "FidelityReport": "wmrl_gym.world_models.fidelity_report",
     "OutcomeModel": "wmrl_gym.world_models.outcome",
     "ProgressModel": "wmrl_gym.world_models.progress",
     "check_world_model": "wmrl_gym.world_models.check",
-    "unpack_gguf": "wmrl_gym.world_models.gguf_weights",
     "evaluate": "wmrl_gym.world_models.fidelity",
     "load_model": "wmrl_gym.world_models.loading",
+    "unpack_gguf": "wmrl_gym.world_models.gguf_weights",
 }
 
 

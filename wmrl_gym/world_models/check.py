@@ -26,9 +26,9 @@ def check_world_model(
 ) -> list[str]:
     """Verify that a world model keeps the contract on an environment. Nothing is learnt; ``env`` is only reset.
 
-    Predictions of any batch size lie inside the spaces; ``step`` is pure, and does not change the state that it is given; what a
-    rollout is told does not depend on who shares its batch (up to floating-point; a model that draws must keep a seed for each
-    rollout in its state); and a model that saves predicts the same after loading.
+    Predictions of any batch size lie inside the spaces; ``step`` is pure, and does not change the state that it is given; the
+    same seed gives the same rollouts; what a rollout is told does not depend on who shares its batch (up to floating-point; a
+    model that draws must keep a seed for each rollout in its state); and a model that saves predicts the same after loading.
 
     Args:
         model: the model; it is bound to ``env``.
@@ -54,6 +54,7 @@ def check_world_model(
             trial.check_size(size)
     for what, check in (
         ("the same step twice", trial.check_purity),
+        ("the same seed twice", trial.check_seeds),
         ("a rollout alone and in company", trial.check_company),
         ("save and load", trial.check_saving),
     ):
@@ -94,9 +95,21 @@ class _Trial:
         state, actions = self._begin(4, self._rng()), self._actions(4)
         before = deepcopy(state)
         first, second = (self.model.step(state, actions, self._rng())[1] for _ in range(2))
-        _require_alike(first, second, lambda left, right: np.array_equal(left, right, equal_nan=left.dtype.kind == "f"))
+        _require_alike(first, second, _identical)
         third = self.model.step(before, actions, self._rng())[1]
-        _require_alike(first, third, lambda left, right: np.array_equal(left, right, equal_nan=left.dtype.kind == "f"))
+        _require_alike(first, third, _identical)
+
+    def check_seeds(self) -> None:
+        """Rollouts that begin and go on with equally seeded generators are the same."""
+        told = []
+        for _ in range(2):
+            rng = self._rng()
+            self.space.seed(self.seed)
+            state = self._begin(4, rng)
+            for _ in range(2):
+                state, prediction = self.model.step(state, self._actions(4), rng)
+            told.append(prediction)
+        _require_alike(told[0], told[1], _identical)
 
     def check_company(self) -> None:
         """A rollout is told the same whoever shares its batch."""
@@ -120,7 +133,7 @@ class _Trial:
                 return
             self.model.load(folder)
         _, after = self.model.step(state, actions, self._rng())
-        _require_alike(before, after, lambda left, right: np.array_equal(left, right, equal_nan=left.dtype.kind == "f"))
+        _require_alike(before, after, _identical)
 
     def _rng(self) -> np.random.Generator:
         return np.random.default_rng(self.seed + 1)
@@ -134,6 +147,10 @@ class _Trial:
         distinct = [self.env.reset(seed=self.seed + number)[0] for number in range(min(size, 8))]
         observation = stack_samples(self.env.observation_space, [distinct[row % len(distinct)] for row in range(size)])
         return self.model.begin(observation, {"context": np.zeros(size, np.int64)}, rng)
+
+
+def _identical(left: NDArray[Any], right: NDArray[Any]) -> bool:
+    return np.array_equal(left, right, equal_nan=left.dtype.kind == "f")
 
 
 def _rows(prediction: Prediction, row: int) -> Prediction:

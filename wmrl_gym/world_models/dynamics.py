@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from copy import copy, deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym.data.transitions import Transitions
-from wmrl_gym.world_models.base import Interface, PairKind, Prediction, WorldModel, WorldModelError
+from wmrl_gym.world_models.base import DataSpan, Interface, PairKind, Prediction, WorldModel, WorldModelError
 from wmrl_gym.world_models.dynamics_checkpoint import Checkpoint
 from wmrl_gym.world_models.dynamics_codec import ActionCodec, ObservationCodec
 from wmrl_gym.world_models.dynamics_fit import Fit, FitSettings, fit
@@ -34,6 +33,23 @@ class DynamicsState:
 
     observation: NDArray[np.float64]
     seed: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What new transitions come to, before it is put to use.
+
+    Args:
+        replay: what is kept then.
+        fitted: the fit; None where there is still too little.
+        learnt: of all transitions ever given, how many the fit has seen.
+        measures: for a log.
+    """
+
+    replay: Replay
+    fitted: Fit | None
+    learnt: int
+    measures: dict[str, float]
 
 
 class EnsembleDynamics(WorldModel):
@@ -138,6 +154,14 @@ class EnsembleDynamics(WorldModel):
         """How many real transitions it was ever given."""
         return self._replay.added
 
+    @property
+    def span(self) -> DataSpan:
+        """Which transitions the present fit was trained on; contexts are not told apart."""
+        if self._fit is None:
+            return DataSpan(0, 0, 0, {})
+        first = max(0, self._learnt - self.capacity)
+        return DataSpan(first, self._learnt, self._learnt - first, {})
+
     def begin(self, observation: Any, info: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> DynamicsState:
         vector = self._bound[0].encode(observation)
         return DynamicsState(vector, rng.integers(2**63 - 1, size=len(vector)))
@@ -187,28 +211,25 @@ class EnsembleDynamics(WorldModel):
         Raises:
             WorldModelError: observations that are not finite.
         """
+        return self.adopt(self.digest(transitions, rng))
+
+    def digest(self, transitions: Transitions, rng: np.random.Generator) -> Digest:
+        replay = self._replay
         if len(transitions):
-            self._replay.add(self._experience(transitions, rng))
-            self._spaces = None if self.interface is None else _spaces_of(self.interface)
-        kept, new = self._replay.kept, self._replay.added - self._learnt
+            replay = replay.joined(self._experience(transitions, rng))
+        kept, new, known = replay.kept, replay.added - self._learnt, {"wm/transitions": float(replay.added)}
         if kept is None or len(kept) < self.min_transitions or new == 0:
-            return {"wm/transitions": float(self._replay.added)}
+            return Digest(replay, self._fit, self._learnt, known)
         steps = min(self.max_gradient_steps, max(1, math.ceil(self.gradient_steps * new)))
-        self._fit, measures = fit(kept, before=self._fit, steps=steps, settings=self.settings, rng=rng)
-        self._learnt = self._replay.added
-        return {"wm/transitions": float(self._replay.added)} | measures
+        fitted, measures = fit(kept, before=self._fit, steps=steps, settings=self.settings, rng=rng)
+        return Digest(replay, fitted, replay.added, known | measures)
 
-    def digest(self, transitions: Transitions, rng: np.random.Generator) -> tuple[EnsembleDynamics, dict[str, float]]:
-        """Let a copy learn; its networks are its own."""
-        learner = copy(self)
-        learner._replay = deepcopy(self._replay)
-        return learner, learner.update(transitions, rng)
-
-    def adopt(self, digested: tuple[EnsembleDynamics, dict[str, float]]) -> dict[str, float]:
-        """Take over what the copy has learnt."""
-        learner, measures = digested
-        self._replay, self._fit, self._learnt, self._spaces = learner._replay, learner._fit, learner._learnt, learner._spaces
-        return measures
+    def adopt(self, digested: Any) -> dict[str, float]:
+        assert isinstance(digested, Digest)
+        self._replay, self._fit, self._learnt = digested.replay, digested.fitted, digested.learnt
+        if self._replay.added and self.interface is not None:
+            self._spaces = _spaces_of(self.interface)
+        return digested.measures
 
     def _experience(self, transitions: Transitions, rng: np.random.Generator) -> Experience:
         observation_codec, action_codec = self._bound
@@ -234,7 +255,8 @@ class EnsembleDynamics(WorldModel):
         """Write networks, kept transitions and settings: ``dynamics.safetensors`` and ``dynamics.json`` below ``path``."""
         settings = asdict(self.settings) | {name: getattr(self, name) for name in _SETTINGS}
         replay = self._replay
-        Checkpoint(settings, self._spaces, replay.added, self._learnt, replay.kept, self._fit).write(Path(path))
+        saved = Checkpoint(settings, self._spaces, replay.added, self._learnt, replay.kept, self._fit)
+        saved.write(Path(path), trained_on=self.span)
 
     def load(self, path: str | Path) -> None:
         """Read what :meth:`save` wrote, settings included.
@@ -248,7 +270,7 @@ class EnsembleDynamics(WorldModel):
             _check_spaces(saved.spaces, interface)
         EnsembleDynamics.__init__(self, **saved.settings)
         self._fit, self._spaces, self._learnt = saved.fitted, saved.spaces, saved.learnt
-        self._replay.kept, self._replay.added = saved.kept, saved.added
+        self._replay = Replay(self.capacity, self.settings.n_members, kept=saved.kept, added=saved.added)
         if interface is not None:
             self.bind(interface)
 

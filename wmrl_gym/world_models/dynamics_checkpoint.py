@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from wmrl_gym.world_models.base import WorldModelError
+from wmrl_gym.world_models.base import DataSpan, WorldModelError
 from wmrl_gym.world_models.dynamics_fit import Fit, Scales, Seen
 from wmrl_gym.world_models.dynamics_networks import EnsembleMLP, Scale
 from wmrl_gym.world_models.dynamics_replay import Experience
@@ -40,13 +40,14 @@ class Checkpoint:
     kept: Experience | None
     fitted: Fit | None
 
-    def write(self, folder: Path) -> None:
-        """Write it below ``folder``, which is made where it is missing."""
+    def write(self, folder: Path, *, trained_on: DataSpan) -> None:
+        """Write it below ``folder``, which is made where it is missing, with what the fit was trained on for whoever reads it."""
         from safetensors.numpy import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
         document: dict[str, Any] = {"model": "EnsembleDynamics", "format": _FORMAT, "settings": self.settings}
         document |= {"spaces": self.spaces, "added": self.added, "learnt": self.learnt}
+        document["trained_on"] = trained_on.as_json()
         arrays: dict[str, NDArray[Any]] = {}
         if self.kept is not None:
             arrays |= {f"replay.{field.name}": getattr(self.kept, field.name) for field in fields(Experience)}

@@ -47,19 +47,21 @@ class Experience:
         return self.observation + self.delta
 
 
+@dataclass(frozen=True, slots=True)
 class Replay:
     """The newest ``capacity`` transitions.
 
     Args:
         capacity: the most transitions kept; the oldest go first.
         n_members: members that each have a bootstrap sample of their own.
+        kept: the transitions; None before the first.
+        added: how many were ever added.
     """
 
-    def __init__(self, capacity: int, n_members: int) -> None:
-        self.capacity, self.n_members = capacity, n_members
-        self.kept: Experience | None = None
-        self.added = 0
-        """How many were ever added."""
+    capacity: int
+    n_members: int
+    kept: Experience | None = None
+    added: int = 0
 
     def __len__(self) -> int:
         return 0 if self.kept is None else len(self.kept)
@@ -69,11 +71,13 @@ class Replay:
         counts = np.minimum(rng.poisson(1.0, (n, self.n_members)), 255).astype(np.uint8)
         return rng.random(n) < _HELD_OUT, counts
 
-    def add(self, new: Experience) -> None:
-        """Append transitions."""
+    def joined(self, new: Experience) -> Replay:
+        """With ``new`` transitions at the end."""
         whole = new if self.kept is None else batch.concatenate([self.kept, new])
-        self.kept = batch.take(whole, np.arange(max(0, len(whole) - self.capacity), len(whole)))
-        self.added += len(new)
+        kept = whole
+        if len(whole) > self.capacity:
+            kept = batch.take(whole, np.arange(len(whole) - self.capacity, len(whole)))
+        return Replay(self.capacity, self.n_members, kept, self.added + len(new))
 
 
 def training_rows(data: Experience) -> list[NDArray[np.int64]]:

@@ -38,10 +38,11 @@ class Learnt:
 class OutcomeModel(AttemptModel):
     """Learns (task, attempt) -> status, value and how sure it is of that, from real executions.
 
-    Two stages (the value of code that runs and the chance that it runs have different causes): a forest over the statuses, whose
-    probabilities are calibrated on what its trees did not see, and one over the value of the attempts whose status leaves it
-    open. The predicted value is the expectation over both. What needs no execution, such as a syntax error, is answered exactly
-    by the environment's own gate.
+    Two stages (the value of code that runs and the chance that it runs have different causes): a forest over the statuses, and
+    one over the value of the attempts whose status leaves it open. The predicted value is the expectation over both, and its
+    doubt is calibrated on what the trees did not see. So are the probabilities that :meth:`chances` gives; the expectation takes
+    the forest's own, whose squared error is smaller. What needs no execution, such as a syntax error, is answered exactly by the
+    environment's own gate.
 
     Where ``neighbours`` is not 0, ``info`` tells of the most similar executed attempts, the nearest first, as arrays of shape (B,
     neighbours): ``neighbour`` (the number of the execution, see :meth:`execution`; -1 for none), ``neighbour_distance``,
@@ -136,7 +137,9 @@ class OutcomeModel(AttemptModel):
         """Calibrated probability of each status, where the gate does not answer: float64, shape (B, S), rows summing to 1."""
         known = self._learnt.fit
         features, text = self.factored.features(attempt), self.factored.text(attempt)
-        return self._chances(features if known is None else encode(known.encoder, features, text))
+        if known is None:
+            return self._chances(features)
+        return known.calibration(self._chances(encode(known.encoder, features, text)))
 
     def foresee(
         self, attempt: Any, context: NDArray[np.int64], *, seed: NDArray[np.int64], rng: np.random.Generator
@@ -213,7 +216,7 @@ class OutcomeModel(AttemptModel):
         if known is None:
             # Nothing is known: the status whose value varies, the only one that is informative to try.
             return np.tile(self._open / self._open.sum(), (len(x), 1))
-        return known.calibration(known.chances.predict(x)[0])
+        return known.chances.predict(x)[0]
 
     def _draw(self, outcome: Outcome, std: NDArray[np.float64], chances: NDArray[np.float64], seed: NDArray[np.int64]) -> Outcome:
         """One outcome from each distribution: a status, and a value of that status. Each rollout draws by its own seed."""

@@ -213,7 +213,7 @@ def _with_doubt(whole: Fit, stages: Stages, status: NDArray[np.int64], *, value:
         mean[scored], variance[scored] = whole.value.held_out_mean[:, 0], whole.value.held_out_variance[:, 0]
     chances = whole.chances.held_out_mean
     unseen: NDArray[np.bool_] = np.asarray(np.isfinite(chances).all(axis=1))
-    chances = np.where(unseen[:, None], whole.calibration(np.where(unseen[:, None], chances, 1.0)), np.nan)
+    calibrated = whole.calibration(np.where(unseen[:, None], chances, 1.0))
     mean, variance = stages.mix(chances, mean, variance)
     honest = np.isfinite(mean) & np.isfinite(variance)
     if honest.sum() < min_executions:
@@ -221,7 +221,7 @@ def _with_doubt(whole: Fit, stages: Stages, status: NDArray[np.int64], *, value:
     error2 = (value - mean)[honest] ** 2
     noise, slope = nnls(np.stack([np.ones(len(error2)), variance[honest]], axis=1), error2)[0]
     spread_of_value = float(np.var(value[honest]))
-    happened = chances[honest, status[honest]]
+    happened = calibrated[honest, status[honest]]
     measures = {
         "wm/held_out_rmse": float(np.sqrt(error2.mean())),
         "wm/held_out_r2": 1.0 - float(error2.mean()) / spread_of_value if spread_of_value > 0 else float("nan"),

@@ -213,10 +213,10 @@ class Debiasing(Correction):
             info["propensity"][slots[np.isfinite(info["real_reward"][slots])]] = 1.0
 
     def learn(self) -> None:
-        """Take in the pairs that have arrived."""
-        pairs, self.cursor = self.stream.since(self.cursor)
-        if not len(pairs):
+        """Take in the pairs that have arrived, once they are a 64th of those that f knows: fewer would not move it."""
+        if self.stream.added - self.cursor < max(1, self.calibration.n_pairs // 64):
             return
+        pairs, self.cursor = self.stream.since(self.cursor)
         context = self.contexts(pairs.context, pairs.step)
         before = self.calibration.predict(pairs.predicted, context=context)
         self.residual.update(before, pairs.real, weight=self._evened(pairs.propensity))

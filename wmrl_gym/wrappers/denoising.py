@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -81,26 +82,33 @@ class PaperDenoising(Weighing):
 
     def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
         self._weigh(info, self.weight.weight)
-        pairs, self.cursor = self.stream.since(self.cursor)
-        for group, predicted, real, context in zip(
-            pairs.group, pairs.predicted, pairs.real, self.contexts(pairs.context, pairs.step), strict=True
-        ):
-            # The members of a group finish one by one; their spread is known when all have.
-            members = self._partial.setdefault(int(group), [])
-            members.append((float(predicted), float(real), int(context)))
-            if len(members) == self.group_size:
-                self._measure(int(group))
-        while len(self._partial) > _PARTIAL_GROUPS:
-            self._measure(next(iter(self._partial)))
+        if self.stream.added > self.cursor:
+            pairs, self.cursor = self.stream.since(self.cursor)
+            context = self.contexts(pairs.context, pairs.step)
+            self._measure(list(self._complete(pairs.group, pairs.predicted, pairs.real, context)))
         return reward
 
-    def _measure(self, group: int) -> None:
-        predicted, real, context = (np.array(column) for column in zip(*self._partial.pop(group), strict=True))
+    def _complete(self, *columns: NDArray[Any]) -> Iterator[tuple[int, list[tuple[float, float, int]]]]:
+        """Take pairs in, and give the groups of which all members have finished: only then is their spread known."""
+        for group, *pair in zip(*(column.tolist() for column in columns), strict=True):
+            members = self._partial.setdefault(group, [])
+            members.append((pair[0], pair[1], pair[2]))
+            if len(members) == self.group_size:
+                yield group, self._partial.pop(group)
+        while len(self._partial) > _PARTIAL_GROUPS:
+            oldest = next(iter(self._partial))
+            yield oldest, self._partial.pop(oldest)
+
+    def _measure(self, groups: list[tuple[int, list[tuple[float, float, int]]]]) -> None:
+        if not groups:
+            return
+        label = np.repeat([group for group, _ in groups], [len(members) for _, members in groups])
+        predicted, real, context = (np.array(column) for column in zip(*(m for _, each in groups for m in each), strict=True))
         calibration = calibration_of(self.below)
         if calibration is not None:
             # The paper measures the disagreement after the pairs went into f.
             predicted = calibration.predict(predicted, context=context)
-        self.weight.update(predicted, real, np.full(len(real), group))
+        self.weight.update(predicted, real, label)
 
     def stats(self) -> dict[str, float]:
         own = {"denoise/weight": self.weight.weight, "denoise/disagreement": self.weight.disagreement}
@@ -127,8 +135,8 @@ class GradientDenoising(Weighing):
         self._weigh(info, self.fusion.weight)
         rows = payable(info) & ~info["anchor"].astype(bool)
         self.fusion.observe(prediction_of(info)[rows], info["context"][rows])
-        pairs, self.cursor = self.stream.since(self.cursor)
-        if len(pairs):
+        if self.stream.added - self.cursor >= self.fusion.batch:
+            pairs, self.cursor = self.stream.since(self.cursor)
             f, calibration = pairs.predicted, calibration_of(self.below)
             if calibration is not None:
                 f = calibration.predict(f, context=self.contexts(pairs.context, pairs.step))
