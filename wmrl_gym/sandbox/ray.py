@@ -32,6 +32,9 @@ class RemoteWorker:
         from .factory import make_sandbox
 
         self._sandbox = make_sandbox(sandbox, workers=1)
+        for left in Path(tempfile.gettempdir()).glob("wmrl-ray-*-*"):  # by actors that were killed
+            if not Path(f"/proc/{left.name.split('-')[2]}").exists():
+                shutil.rmtree(left, ignore_errors=True)
         self._root = Path(tempfile.mkdtemp(prefix=f"wmrl-ray-{os.getpid()}-"))
         self._folders: OrderedDict[str, Path] = OrderedDict()
 
