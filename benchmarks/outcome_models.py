@@ -32,7 +32,7 @@ from benchmarks.language_server import smollm2
 from benchmarks.outcome_scripts import Execution, as_attempt, as_outcome, executions
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
-from wmrl_gym.envs.autoresearch import AutoResearchDesign, AutoResearchText, list_tasks
+from wmrl_gym.envs.autoresearch import AutoResearchDesign, AutoResearchText
 from wmrl_gym.envs.autoresearch.design_env import DesignAttempt
 from wmrl_gym.envs.autoresearch.design_space import NVEC
 from wmrl_gym.envs.autoresearch.progress import VALID
@@ -116,7 +116,7 @@ Forecast = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 def forecasts_of(executed: list[Execution], encoder: Any) -> Callable[[NDArray[np.bool_]], Forecast]:
     """What a model says of the held-out rows, having learnt from the others."""
-    text = AutoResearchText(list_tasks())
+    text = AutoResearchText(list(STUDY_TASKS))
     attempt, outcome = as_attempt(executed, text.contexts), as_outcome(executed)
 
     def forecast(held: NDArray[np.bool_]) -> Forecast:
@@ -181,7 +181,7 @@ def judge(
 
 def speed(executed: list[Execution]) -> dict[str, float]:
     """Predictions a second of CPU time, medians of rounds in which the contestants take turns."""
-    text = AutoResearchText(list_tasks())
+    text = AutoResearchText(list(STUDY_TASKS))
     model = OutcomeModel(encoder="hashing", neighbours=0)
     model.bind(Interface(text.observation_space, text.action_space, text.reward_range, text))
     attempt, outcome = as_attempt(executed, text.contexts), as_outcome(executed)
@@ -210,7 +210,7 @@ def speed(executed: list[Execution]) -> dict[str, float]:
 
 def _taught_designs() -> OutcomeModel:
     """A model of the design environment, taught with made-up outcomes: its speed does not depend on them."""
-    logic = AutoResearchDesign(list_tasks())
+    logic = AutoResearchDesign(list(STUDY_TASKS))
     rng = np.random.default_rng(0)
     attempt = DesignAttempt(rng.integers(0, 8, 480), rng.integers(0, NVEC, (480, len(NVEC))))
     value, zeros = rng.random(480) * 0.5 + 0.5, np.zeros(480)

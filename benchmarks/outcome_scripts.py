@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.hand_made import hand_made
-from wmrl_gym.envs.autoresearch import list_tasks, load_task
+from wmrl_gym.envs.autoresearch import load_task
 from wmrl_gym.envs.autoresearch.design_code import render_design
 from wmrl_gym.envs.autoresearch.design_space import NVEC
 from wmrl_gym.envs.autoresearch.reply import syntax_error
 from wmrl_gym.envs.autoresearch.text_env import CODE, AutoResearchText, TextAttempt
 from wmrl_gym.factored import Outcome
 from wmrl_gym.sandbox import Limits, Sandbox
+from wmrl_gym.study.config import STUDY_TASKS
 
 LIMITS = Limits(wall_s=12.0, cpu_s=3.0)
 """CPU time decides, so that a busy machine gives the same outcomes."""
@@ -47,10 +48,10 @@ def executions(per_task: int, *, seed: int, sandbox: Sandbox, file: Path) -> lis
     if file.is_file():
         lines = file.read_text(encoding="utf-8").splitlines()
         known = {(each.task, each.code): each for each in (Execution(**json.loads(line)) for line in lines)}
-    wanted = [(name, code) for name in list_tasks() for code in scripts(name, per_task, seed=seed)]
+    wanted = [(name, code) for name in STUDY_TASKS for code in scripts(name, per_task, seed=seed)]
     missing = [pair for pair in dict.fromkeys(wanted) if pair not in known]
     file.parent.mkdir(parents=True, exist_ok=True)
-    logics = {name: AutoResearchText(name, sandbox=sandbox, limits=LIMITS) for name in list_tasks()}
+    logics = {name: AutoResearchText(name, sandbox=sandbox, limits=LIMITS) for name in STUDY_TASKS}
     with file.open("a", encoding="utf-8") as out, ThreadPoolExecutor(2) as pool:
         for done in pool.map(lambda pair: _execute(logics[pair[0]], *pair), missing):
             known[done.task, done.code] = done
