@@ -37,6 +37,7 @@ from wmrl_gym.envs.autoresearch.design_env import DesignAttempt
 from wmrl_gym.envs.autoresearch.design_space import NVEC
 from wmrl_gym.envs.autoresearch.progress import VALID
 from wmrl_gym.factored import Outcome
+from wmrl_gym.study.config import STUDY_TASKS
 from wmrl_gym.study.metering import open_sandbox
 from wmrl_gym.study.run import machine
 from wmrl_gym.world_models import Interface, OutcomeModel
