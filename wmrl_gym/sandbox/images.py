@@ -157,11 +157,17 @@ print("\\n".join(sorted({line.split(maxsplit=5)[5].strip() for line in open("/pr
 
 
 def _libraries() -> Iterator[str]:
-    """Every shared library that is open once all that code may want has been imported, and the loader."""
+    """Every shared library that is open once all that code may want has been imported, and the loader.
+
+    Those of packages come with their package: one alone, of a package that another only looks for, would pass for the whole.
+    """
+    packages = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
     dynamic = Path(sysconfig.get_path("platstdlib").replace(sys.prefix, sys.base_prefix, 1), "lib-dynload")
     names = [path.name.split(".")[0] for path in dynamic.glob("*.so")]
     command = [sys.executable, "-W", "ignore", "-c", _OPENED, *PREIMPORT, *names]
     for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
+        if line.startswith(packages):
+            continue
         # A library is asked for by another name than that of its file: by a link beside it.
         path = Path(line)
         for beside in path.parent.glob(f"{path.name.split('.so')[0]}.so*"):
