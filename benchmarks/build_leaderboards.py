@@ -68,9 +68,16 @@ def run(task: Task, sandbox: Sandbox, *, solution: str, code: str, limits: Limit
     return Entry(solution, "valid" if graded.problem is None else "invalid", graded.validation, graded.test, result.wall_s)
 
 
-def draw(task: Task, sandbox: Sandbox, *, count: int, seed: list[int], pool: ThreadPoolExecutor) -> list[Entry]:
-    """Run random designs, in the order of the draws, until ``count`` of them are valid; returns all that ran."""
+def draw(task: Task, sandbox: Sandbox, *, count: int, seed: list[int], pool: ThreadPoolExecutor, known: set[str]) -> list[Entry]:
+    """Run random designs that are not ``known``, in the order of the draws, until ``count`` are valid; returns all that ran."""
     rng = np.random.default_rng([*seed, *task.spec.name.encode()])
+    seen = set(known)
+
+    def another() -> NDArray[np.int64]:
+        while str(Design.of(action := rng.integers(0, NVEC))) in seen:
+            pass
+        seen.add(str(Design.of(action)))
+        return action
 
     def one(action: NDArray[np.int64]) -> Entry:
         code = render_design(task, action)
@@ -78,7 +85,7 @@ def draw(task: Task, sandbox: Sandbox, *, count: int, seed: list[int], pool: Thr
 
     entries: list[Entry] = []
     while sum(entry.outcome == "valid" for entry in entries) < count:
-        entries.extend(pool.map(one, [rng.integers(0, NVEC) for _ in range(8)]))
+        entries.extend(pool.map(one, [another() for _ in range(8)]))
     return entries
 
 
@@ -116,7 +123,7 @@ def build(
         kept = begun if begun else try_hand_made(task, sandbox, pool)
         missing = size - len(kept)
         count = _uniform(missing) + DRAWS * (missing - _uniform(missing))
-        drawn = draw(task, sandbox, count=count, seed=[seed, len(begun)], pool=pool)
+        drawn = draw(task, sandbox, count=count, seed=[seed, len(begun)], pool=pool, known={entry.solution for entry in kept})
     larger = task.spec.metric.larger_is_better
     board = sorted(kept + choose(drawn, size=missing, larger_is_better=larger), key=lambda entry: entry.test, reverse=larger)
     return to_csv(board), statistics(name, board, drawn)

@@ -122,7 +122,7 @@ def test_the_order_of_rows_says_nothing_about_the_target_or_the_part(name: str) 
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_leaderboard_holds_at_least_sixty_real_scores_that_tell_solutions_apart(name: str) -> None:
+def test_a_leaderboard_holds_a_hundred_real_scores_that_tell_solutions_apart(name: str) -> None:
     task = load_task(name)
     rows = rows_of(task.directory / "leaderboard.csv")
     assert len(rows) >= 100

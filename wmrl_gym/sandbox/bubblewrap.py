@@ -98,14 +98,20 @@ DATA_FOLDERS = (
 )  # fmt: skip
 
 
+ONE_THREAD = {
+    **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")},
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
+"""Variables by which libraries start no threads: one that starts before a fork may hold a lock for ever in the child."""
+
+
 def environment() -> dict[str, str]:
     """The whole environment of the code in a sandbox."""
-    threads = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
     search = [os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"]
     variables = {
         "PATH": ":".join(dict.fromkeys(search)), "HOME": WORKSPACE, "LANG": "C.UTF-8", "DATA_DIR": DATA,
         "SUBMISSION_PATH": f"{WORKSPACE}/submission.csv", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
-        **{f"{name}_NUM_THREADS": "1" for name in threads},
+        **ONE_THREAD,
     }  # fmt: skip
     if site.ENABLE_USER_SITE and os.path.isdir(site.getusersitepackages()):
         variables["PYTHONPATH"] = site.getusersitepackages()

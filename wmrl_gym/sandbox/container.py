@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Any
 
 from .base import ExecutionResult, Limits, SandboxUnavailable
+from .bubblewrap import ONE_THREAD
 from .data import DataFolder
 from .inside.enclosures import DATA, WORKSPACE
 from .inside.protocol import receive, send
@@ -29,7 +30,6 @@ _SERVER_MB = 384
 _SERVER_PROCESSES = 2
 _BOOTSTRAP = "import sys, json; sys.path.insert(0, '/runner'); from inside.container import main; \
 sys.path.pop(0); main(json.loads(sys.argv[1]))"
-_THREADS = ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def _environment() -> dict[str, str]:
         "SUBMISSION_PATH": f"{WORKSPACE}/submission.csv",
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
-        **{f"{name}_NUM_THREADS": "1" for name in _THREADS},
+        **ONE_THREAD,
     }
 
 
