@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import tempfile
 import threading
 import weakref
@@ -184,8 +185,12 @@ def connect(image: str | None) -> Any:
         import docker
     except ImportError as error:
         raise SandboxUnavailable("the docker SDK is not installed, run `pip install 'wmrl-gym[docker]'`") from error
+    address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     try:
+        _knock(address)
         client = docker.from_env()
+        # No proxy leads to a socket, and looking for one at each call breaks where another thread changes the environment.
+        client.api.trust_env = not address.startswith("unix://")
         client.ping()
     except Exception as error:
         raise SandboxUnavailable(
@@ -199,6 +204,13 @@ def connect(image: str | None) -> Any:
             client.close()
             raise SandboxUnavailable(f"docker has no image {image!r}: make it with `wmrl sandbox build`") from error
     return client
+
+
+def _knock(address: str) -> None:
+    """Raise OSError where nobody listens: the SDK would leave its socket open."""
+    if address.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as door:
+            door.connect(address.removeprefix("unix://"))
 
 
 def sweep(client: Any) -> None:
