@@ -11,7 +11,7 @@ from typing import Any
 def add(commands: Any) -> None:
     """Add the subcommand to an ``argparse`` collection of subparsers."""
     demo = commands.add_parser("demo", help="train four ways for the same wall-clock time and compare by real execution")
-    demo.add_argument("--seconds", type=float, default=None, help="of training for each arm (default: 30)")
+    demo.add_argument("--seconds", type=float, default=None, help="of training for each arm (default: 35)")
     demo.add_argument("--seed", type=int, default=0, help="of everything (default: 0)")
     demo.add_argument("--tasks", default=None, help="names, separated by commas (default: eight of them)")
     demo.add_argument("--arms", default=None, help="names, separated by commas (default: real,model,paper,recommended)")

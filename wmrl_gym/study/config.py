@@ -92,7 +92,7 @@ class StudyConfig:
 
     arms: tuple[str, ...] = ("real", "model", "paper", "recommended")
     tasks: tuple[str, ...] | None = STUDY_TASKS
-    seconds: float = 30.0
+    seconds: float = 35.0
     seed: int = 0
     num_envs: int = 128
     real_envs: int = 16
