@@ -30,7 +30,7 @@ from rich.table import Table
 from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
 
-from wmrl_gym.corrections import AnchorDecision
+from wmrl_gym.corrections import OneRealSlot
 from wmrl_gym.integrations.sb3 import to_vec_env
 from wmrl_gym.study.run import machine
 from wmrl_gym.world_models import EnsembleDynamics
@@ -99,34 +99,6 @@ class Curve:
 
     real_steps: list[int]
     returns: list[float]
-
-
-class OneRealSlot:
-    """A schedule of anchors that keeps one slot of a vector environment real: the next episode is, when a real one has ended.
-
-    Args:
-        num_envs: slots.
-    """
-
-    group_size = 1
-
-    def __init__(self, num_envs: int) -> None:
-        self.num_envs = num_envs
-        self._running = False
-
-    def decide(self, episode: int) -> AnchorDecision:
-        """An anchor where none is under way."""
-        decision = AnchorDecision(anchor=not self._running, propensity=1 / self.num_envs)
-        self._running = True
-        return decision
-
-    def spend(self, cost: float) -> None:
-        """An anchor has ended."""
-        self._running = False
-
-    def reseeded(self, seed: int) -> OneRealSlot:
-        """Another run: none is under way."""
-        return OneRealSlot(self.num_envs)
 
 
 class Evaluations(BaseCallback):

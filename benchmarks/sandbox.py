@@ -40,6 +40,7 @@ from benchmarks.warm_execution import (
     THREADS,
     Case,
     Cost,
+    draw,
     in_interpreter,
     in_process,
     in_sandbox,
@@ -220,24 +221,6 @@ def show(ways: dict[str, dict[str, dict[str, float]]], pool: dict[str, float]) -
         f"a mix of {pool['runs']} runs: one worker {pool['one_worker_s']:.1f} s, two workers {pool['two_workers_s']:.1f} s, "
         f"{pool['speedup']:.2f} times as fast; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )
-
-
-def draw(ways: dict[str, dict[str, dict[str, float]]], path: Path) -> None:
-    """Draw the seconds of each way."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, len(ways), figsize=(10, 3.2), layout="constrained", squeeze=False)
-    for axis, (script, each) in zip(axes[0], ways.items(), strict=True):
-        bars = axis.barh(list(each), [values["seconds"] for values in each.values()])
-        axis.bar_label(bars, [f"{values['ratio']:.2f}x" for values in each.values()], padding=3)
-        axis.set(title=f"{script} script", xlabel="seconds a run (median)")
-        axis.margins(x=0.15)
-        axis.invert_yaxis()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
 
 
 if __name__ == "__main__":

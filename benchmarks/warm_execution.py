@@ -215,10 +215,11 @@ def draw(measured: dict[str, dict[str, dict[str, float]]], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(measured), figsize=(10, 3.2), layout="constrained")
-    for axis, (script, ways) in zip(axes, measured.items(), strict=True):
+    figure, axes = plt.subplots(1, len(measured), figsize=(10, 3.2), layout="constrained", squeeze=False)
+    for axis, (script, ways) in zip(axes[0], measured.items(), strict=True):
         names = list(ways)
-        bars = axis.barh(names, [ways[name]["seconds"] for name in names], color=["0.6", "tab:green", "tab:orange", "tab:red"])
+        colours = ["0.6", "tab:green", "tab:orange", "tab:red", "tab:purple"][: len(names)]
+        bars = axis.barh(names, [ways[name]["seconds"] for name in names], color=colours)
         axis.bar_label(bars, [f"{ways[name]['ratio']:.2f}x" for name in names], padding=3)
         axis.set(title=f"{script} script", xlabel="seconds a run (median)")
         axis.margins(x=0.15)

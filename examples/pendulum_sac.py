@@ -25,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from stable_baselines3 import SAC
 from stable_baselines3.common.callbacks import BaseCallback
 
-from wmrl_gym.corrections import AnchorDecision
+from wmrl_gym.corrections import OneRealSlot
 from wmrl_gym.integrations.sb3 import GymnasiumVecEnv, to_vec_env
 from wmrl_gym.world_models import EnsembleDynamics
 from wmrl_gym.wrappers.vector import WorldModelVectorEnv
@@ -53,26 +53,6 @@ SAC_SETTINGS: dict[str, Any] = {
     "policy_kwargs": {"net_arch": [64, 64]},
     "device": "cpu",
 }
-
-
-class OneRealSlot:
-    """Decides which episodes are real: the next one, whenever the real one before it has ended."""
-
-    group_size = 1
-
-    def __init__(self, num_envs: int) -> None:
-        self.num_envs, self.running = num_envs, False
-
-    def decide(self, episode: int) -> AnchorDecision:
-        decision = AnchorDecision(anchor=not self.running, propensity=1 / self.num_envs)
-        self.running = True
-        return decision
-
-    def spend(self, steps: float) -> None:  # a real episode has ended, after so many steps
-        self.running = False
-
-    def reseeded(self, seed: int) -> OneRealSlot:
-        return OneRealSlot(self.num_envs)
 
 
 def imagined_pendulums(config: Config) -> GymnasiumVecEnv:

@@ -10,16 +10,10 @@ from typing import Any
 
 import pytest
 
-from wmrl_gym.sandbox import DockerSandbox, Limits, LocalSandbox, RaySandbox, Sandbox, images
+from wmrl_gym.sandbox import DockerSandbox, LocalSandbox, RaySandbox, Sandbox, images
 from wmrl_gym.sandbox.docker import IMAGE, connect
 
 RESOURCES = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
-
-
-@pytest.fixture(scope="session")
-def limits() -> Limits:
-    """Limits that nothing on a busy machine reaches by accident."""
-    return Limits(wall_s=60, cpu_s=60)
 
 
 @pytest.fixture(scope="package")
@@ -76,12 +70,3 @@ def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     """Each back end in turn."""
     chosen: Sandbox = request.getfixturevalue(request.param)
     return chosen
-
-
-@pytest.fixture
-def task(tmp_path: Path) -> Path:
-    """A task folder: ``public/`` for the sandbox, ``private/`` beside it with the answers."""
-    for folder, name, content in (("public", "train.csv", "id,y\n1,2\n"), ("private", "answers.csv", "id,y\n3,SECRET-ANSWER\n")):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / name).write_text(content)
-    return tmp_path

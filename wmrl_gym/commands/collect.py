@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
+
+from wmrl_gym.commands.settings import settings_of
 
 FORMATS = ("minari", "lerobot")
 
@@ -127,15 +128,7 @@ def _formats(given: str) -> list[str]:
 
 
 def _options(settings: list[str], task: str | None) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise ValueError(f"--set takes KEY=VALUE, got {setting!r}")
-        try:
-            options[key] = json.loads(value)
-        except json.JSONDecodeError:
-            options[key] = value
+    options = settings_of(settings)
     if task is not None:
         options["task"] = task.split(",")
     return options

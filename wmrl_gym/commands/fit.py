@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
+
+from wmrl_gym.commands.settings import settings_of
 
 
 def add(commands: Any) -> None:
@@ -47,27 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
     held_out = f"{len(fit.held_out)} of {len(episodes)} episodes were held out"
     console.print(f"model in {folder}; {held_out}: wmrl fidelity {folder} {dataset}", soft_wrap=True)
     return 0
-
-
-def settings_of(given: list[str]) -> dict[str, Any]:
-    """``KEY=VALUE`` texts as arguments; a value that is not JSON is a text.
-
-    Raises:
-        ValueError: a text without ``=``.
-
-    >>> settings_of(["hidden=[64, 64]", "propagation=ts_inf"])
-    {'hidden': [64, 64], 'propagation': 'ts_inf'}
-    """
-    settings: dict[str, Any] = {}
-    for setting in given:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise ValueError(f"--set takes KEY=VALUE, got {setting!r}")
-        try:
-            settings[key] = json.loads(value)
-        except json.JSONDecodeError:
-            settings[key] = value
-    return settings
 
 
 def _fit(fit: Any, console: Any) -> dict[str, float]:

@@ -18,6 +18,7 @@ from wmrl_gym.corrections.schedules import (
     AdaptiveSchedule,
     BudgetSchedule,
     EpisodeStart,
+    OneRealSlot,
     RecordedSchedule,
     UncertaintySchedule,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "Fusion",
     "GradientFusion",
     "Judgement",
+    "OneRealSlot",
     "OnlineCalibration",
     "PairMeasures",
     "PairWindow",

@@ -314,3 +314,40 @@ class AdaptiveSchedule(RecordedSchedule):
         self.disagreement, self._seen = float(state["disagreement"]), int(state["seen"])
         reference = float(state["reference"])
         self.reference = None if np.isnan(reference) else reference
+
+
+class OneRealSlot:
+    """A schedule of anchors that keeps one slot of a vector environment real: the next episode is, when a real one has ended.
+
+    Real steps are then as frequent as imagined ones are in each other slot. It holds nothing that outlasts the run.
+
+    Args:
+        num_envs: slots.
+
+    >>> schedule = OneRealSlot(16)
+    >>> [schedule.decide(episode).anchor for episode in range(3)]
+    [True, False, False]
+    >>> schedule.spend(20)
+    >>> schedule.decide(3)
+    AnchorDecision(anchor=True, propensity=0.0625)
+    """
+
+    group_size = 1
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs = num_envs
+        self._running = False
+
+    def decide(self, episode: int) -> AnchorDecision:
+        """An anchor where none is under way."""
+        decision = AnchorDecision(anchor=not self._running, propensity=1 / self.num_envs)
+        self._running = True
+        return decision
+
+    def spend(self, cost: float) -> None:
+        """An anchor has ended."""
+        self._running = False
+
+    def reseeded(self, seed: int) -> OneRealSlot:
+        """Another run: none is under way."""
+        return OneRealSlot(self.num_envs)

@@ -98,21 +98,20 @@ DATA_FOLDERS = (
 )  # fmt: skip
 
 
-ONE_THREAD = {
+VARIABLES = {
+    "HOME": WORKSPACE, "LANG": "C.UTF-8", "DATA_DIR": DATA, "SUBMISSION_PATH": f"{WORKSPACE}/submission.csv",
+    "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
+    # Libraries start no threads: one that starts before a fork may hold a lock for ever in the child.
     **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM", "BLIS")},
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
-}
-"""Variables by which libraries start no threads: one that starts before a fork may hold a lock for ever in the child."""
+}  # fmt: skip
+"""The environment of the code in any sandbox, but for where programs and packages are."""
 
 
 def environment() -> dict[str, str]:
     """The whole environment of the code in a sandbox."""
     search = [os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"]
-    variables = {
-        "PATH": ":".join(dict.fromkeys(search)), "HOME": WORKSPACE, "LANG": "C.UTF-8", "DATA_DIR": DATA,
-        "SUBMISSION_PATH": f"{WORKSPACE}/submission.csv", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
-        **ONE_THREAD,
-    }  # fmt: skip
+    variables = {"PATH": ":".join(dict.fromkeys(search)), **VARIABLES}
     if site.ENABLE_USER_SITE and os.path.isdir(site.getusersitepackages()):
         variables["PYTHONPATH"] = site.getusersitepackages()
     return variables

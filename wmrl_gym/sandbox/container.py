@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from .base import ExecutionResult, Limits, SandboxUnavailable
-from .bubblewrap import ONE_THREAD
+from .bubblewrap import VARIABLES
 from .data import DataFolder
 from .inside.enclosures import DATA, WORKSPACE
 from .inside.protocol import receive, send
@@ -186,7 +186,7 @@ def _start(client: Any, image: str, *, shape: Shape, folder: Path, preimport: tu
             detach=True,
             auto_remove=False,
             labels={LABEL: f"{os.getpid()}"},
-            environment=_environment(),
+            environment=VARIABLES,
             user=f"{uid}:{uid}",
             working_dir=WORKSPACE,
             hostname="sandbox",
@@ -206,18 +206,6 @@ def _start(client: Any, image: str, *, shape: Shape, folder: Path, preimport: tu
         )
     except Exception as error:
         raise SandboxUnavailable(f"docker could not start a container of {image!r}: {error}") from error
-
-
-def _environment() -> dict[str, str]:
-    return {
-        "HOME": WORKSPACE,
-        "LANG": "C.UTF-8",
-        "DATA_DIR": DATA,
-        "SUBMISSION_PATH": f"{WORKSPACE}/submission.csv",
-        "PYTHONHASHSEED": "0",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        **ONE_THREAD,
-    }
 
 
 def _fill(folder: Path, data: DataFolder) -> None:

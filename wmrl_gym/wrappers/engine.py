@@ -430,9 +430,9 @@ class Engine:
     def _from_prediction(self, slots: NDArray[np.int64], prediction: Prediction) -> EngineStep:
         late = self.episodes.steps[slots] >= self.episodes.limit[slots]
         truncated = prediction.truncated | (late & ~prediction.terminated)
-        reward = np.where(prediction.reward_due & prediction.reward_valid, prediction.reward, 0.0)
-        info = {key: value.copy() for key, value in prediction.info.items()} | self.episodes.info(slots)
         due = prediction.reward_due & prediction.reward_valid
+        reward = np.where(due, prediction.reward, 0.0)
+        info = {key: value.copy() for key, value in prediction.info.items()} | self.episodes.info(slots)
         info["wm_reward"] = np.where(due, prediction.reward, np.nan)
         info["wm_reward_std"] = np.where(due, prediction.reward_std, np.nan)
         info["reward_due"] = prediction.reward_due.copy()
