@@ -13,7 +13,7 @@ import numpy as np
 
 from wmrl_gym.data.minari_reading import MinariEpisodes
 from wmrl_gym.world_models.base import Interface, WorldModel, WorldModelError
-from wmrl_gym.world_models.loading import load_model, new_model
+from wmrl_gym.world_models.loading import MODELS, load_model, new_model
 
 _DOCUMENT = "fit.json"
 _OF_OUTCOMES = {"outcome": "OutcomeModel", "llm": "LLMWorldModel"}
@@ -43,7 +43,9 @@ class FitPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Check each number."""
+        """Check the kind and each number."""
+        if self.model not in MODELS:
+            raise ValueError(f"the model must be one of {', '.join(MODELS)}, got {self.model!r}")
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out must lie in [0, 1), got {self.held_out}")
         if self.chunk < 1:
