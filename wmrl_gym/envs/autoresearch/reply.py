@@ -8,7 +8,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Literal
 
-from wmrl_gym.envs.autoresearch.script_facts import statements, unwarned
+from wmrl_gym.envs.autoresearch.script_facts import certainly_compiles, unwarned
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`\s]*)[^`]*$")
 _PYTHON = ("python", "py", "python3", "")
@@ -76,14 +76,11 @@ def syntax_error(code: str) -> str | None:
             ^
     SyntaxError: invalid syntax
     """
-    # What a statement may say of those around it are these: all else can be decided statement by statement, and most are known.
-    pieces = () if "global" in code or "__future__" in code else statements(code)
-    if len(pieces) > 1 and all(_compile_error(piece) is None for piece in pieces):
+    if certainly_compiles(code, lambda piece: _compile_error(piece) is None):
         return None
     return _compile_error(code)
 
 
-@functools.lru_cache(maxsize=16_384)
 def _compile_error(code: str) -> str | None:
     try:
         with unwarned():

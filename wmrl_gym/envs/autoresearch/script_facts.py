@@ -7,6 +7,7 @@ import functools
 import re
 import threading
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -103,8 +104,48 @@ def statements(code: str) -> tuple[str, ...]:
     return tuple([code[start:end] for start, end in zip(starts, [*starts[1:], len(code)], strict=True)])
 
 
-def facts_of(code: str) -> Facts:
+class Remembered(dict[Any, Any]):
+    """By statement; all are forgotten where there are too many. Each use is one step, so that threads may share it."""
+
+    def keep(self, found: dict[Any, Any]) -> None:
+        """Remember some more."""
+        if len(self) > _AT_HAND:
+            self.clear()
+        self.update(found)
+
+
+_SEEN, _KNOWN, _COMPILES = Remembered(), Remembered(), Remembered()
+"""Hashes of statements that occurred, facts of those that occurred again, and those of them that compile."""
+_FEW = 4
+"""So many new statements are parsed one by one; if there are more, the whole script is, once."""
+
+
+def certainly_compiles(code: str, compiles: Callable[[str], bool]) -> bool:
+    """Whether a script is made of statements that were compiled before, and a few new ones that compile; False says nothing.
+
+    Args:
+        code: the script.
+        compiles: tells of a new statement whether it does.
+    """
+    pieces = statements(code)
+    new = [piece for piece in pieces if piece not in _COMPILES]
+    if len(new) > _FEW or len(pieces) <= _FEW or _among_others(code) or not all(map(compiles, new)):
+        return False
+    _COMPILES.keep(dict.fromkeys(new, True))
+    return True
+
+
+def _among_others(code: str) -> bool:
+    """Whether a statement may be right or wrong for what stands around it, which it is by these words only."""
+    return "global" in code or "__future__" in code
+
+
+def facts_of(code: str, *, compiles: bool = False) -> Facts:
     """What a script says.
+
+    Args:
+        code: the script.
+        compiles: whether it is known to compile, so that its statements are known to as well.
 
     Raises:
         SyntaxError: it cannot be parsed.
@@ -114,12 +155,56 @@ def facts_of(code: str) -> Facts:
     >>> facts.largest, sorted(facts.read), sorted(facts.bound)
     (2.0, ['pi', 'print'], ['pi'])
     """
-    parts = [_facts_of_piece(piece) for piece in statements(code)]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        with unwarned():
-            known = [_read(ast.parse(code))]
-    return _joined(known)
+    pieces = statements(code)
+    found = {piece: _KNOWN.get(piece) for piece in pieces}
+    new = [piece for piece, known in found.items() if known is None]
+    if len(new) <= _FEW < len(pieces):
+        try:
+            read = {piece: _read(_parsed(piece).body) for piece in new}
+        except (SyntaxError, ValueError):
+            new = list(pieces)  # they are no statements
+        else:
+            _KNOWN.keep(read)
+            return _joined([found[piece] or read[piece] for piece in pieces])
+    if not new:
+        return _joined([found[piece] for piece in pieces])  # type: ignore[misc]
+    tree = _parsed(code)
+    # What never comes again is not worth remembering.
+    again = sum([hash(piece) in _SEEN for piece in pieces])
+    _SEEN.keep(dict.fromkeys(map(hash, pieces), True))
+    bodies = _bodies(tree, pieces) if 2 * again >= len(pieces) else None
+    if bodies is None:
+        return _joined([_read(tree.body)])
+    parts = [found[piece] or _read(body) for piece, body in zip(pieces, bodies, strict=True)]
+    _KNOWN.keep(dict(zip(pieces, parts, strict=True)))
+    if compiles and not _among_others(code):
+        _COMPILES.keep(dict.fromkeys(pieces, True))
+    return _joined(parts)
+
+
+def _bodies(tree: ast.Module, pieces: tuple[str, ...]) -> list[list[ast.stmt]] | None:
+    """The statements of each piece; None where a piece does not begin with one, as it is a part of one."""
+    line, firsts = 1, list[int]()
+    for piece in pieces:
+        firsts.append(line)
+        line += piece.count("\n")
+    bodies: list[list[ast.stmt]] = [[] for _ in pieces]
+    number, begun = 0, {0}
+    for node in tree.body:
+        decorators = getattr(node, "decorator_list", ())
+        at = min([node.lineno, *(each.lineno for each in decorators)])
+        while number + 1 < len(firsts) and firsts[number + 1] <= at:
+            number += 1
+        # Behind the end of a text, a line holds a statement that does not begin it.
+        if firsts[number] == at and (node.col_offset == 0 or decorators):
+            begun.add(number)
+        bodies[number].append(node)
+    return bodies if len(begun) == len(pieces) else None
+
+
+def _parsed(code: str) -> ast.Module:
+    with unwarned():
+        return ast.parse(code)
 
 
 @contextmanager
@@ -128,17 +213,6 @@ def unwarned() -> Iterator[None]:
     with _WARNINGS, warnings.catch_warnings():  # Python's filters are global
         warnings.simplefilter("ignore")
         yield
-
-
-@functools.lru_cache(maxsize=_AT_HAND)
-def _facts_of_piece(piece: str) -> Facts | None:
-    """None where the piece is no script."""
-    try:
-        with unwarned():
-            tree = ast.parse(piece)
-        return _read(tree)
-    except (SyntaxError, ValueError):
-        return None
 
 
 def _joined(parts: list[Facts]) -> Facts:
@@ -164,23 +238,26 @@ class _Reading:
     """Facts while they are gathered."""
 
     depth: int = 1
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
+    counts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     largest: float = 0.0
-    sets: dict[str, set[Any]] = field(default_factory=lambda: {name: set() for name in _SETS})
+    sets: defaultdict[str, set[Any]] = field(default_factory=lambda: defaultdict(set))
     origins: list[tuple[int, tuple[Origin, ...]]] = field(default_factory=list)
     asked_of: list[tuple[str, tuple[str, ...], tuple[tuple[str, Any], ...]]] = field(default_factory=list)
 
 
-def _read(tree: ast.Module) -> Facts:
-    """One walk, level by level; the module itself is not counted."""
-    reading, level, nodes = _Reading(), list[ast.AST](tree.body), 0
+def _read(body: list[ast.stmt]) -> Facts:
+    """One walk, level by level."""
+    reading, level, nodes = _Reading(), list[ast.AST](body), 0
     while level:
         below: list[ast.AST] = []
         for node in level:
-            read = _READERS.get(type(node))
+            kind = type(node)
+            read = _READERS.get(kind)
             if read is not None:
                 read(reading, node)
-            for name in node._fields:
+            leaves, names = _BELOW.get(kind) or (0, node._fields)
+            nodes += leaves
+            for name in names:
                 value = getattr(node, name, None)
                 if isinstance(value, ast.AST):
                     if value._fields:
@@ -193,7 +270,7 @@ def _read(tree: ast.Module) -> Facts:
                             below.append(each)
         nodes += len(level)
         level, reading.depth = below, reading.depth + 1
-    facts: dict[str, Any] = {name: frozenset(found) if found else _NOTHING for name, found in reading.sets.items()}
+    facts: dict[str, Any] = {name: frozenset(found) for name, found in reading.sets.items()}
     facts |= reading.counts | {"nodes": nodes}
     return Facts(largest=reading.largest, origins=tuple(reading.origins), asked_of=tuple(reading.asked_of), **facts)
 
@@ -324,6 +401,20 @@ _READERS: dict[type[ast.AST], Callable[[_Reading, Any], None]] = {
     ast.Lambda: _counts("functions"),
     ast.Try: _counts("tries"),
 }
+
+
+_BELOW: dict[type[ast.AST], tuple[int, tuple[str, ...]]] = {
+    ast.Name: (1, ()),
+    ast.Constant: (0, ()),
+    ast.alias: (0, ()),
+    ast.Attribute: (1, ("value",)),
+    ast.keyword: (0, ("value",)),
+    ast.arg: (0, ("annotation",)),
+    ast.Subscript: (1, ("value", "slice")),
+    ast.List: (1, ("elts",)),
+    ast.Tuple: (1, ("elts",)),
+}
+"""Of the commonest kinds, how many nodes below say nothing (whether a name is read or bound), and where the others are."""
 
 
 def _texts(node: ast.AST) -> list[str]:

@@ -116,7 +116,7 @@ def _cached(code: str, columns: tuple[str, ...], data_columns: frozenset[str]) -
     features = np.zeros(len(STATIC_FEATURES), dtype=np.float32)
     if code.strip() and syntax_error(code) is None:
         try:
-            facts = facts_of(code)
+            facts = facts_of(code, compiles=True)
         except RecursionError:
             pass
         else:
