@@ -150,16 +150,17 @@ class Fit:
     reward_factor: float = 1.0
     moves: Evaluator = field(init=False)
     pays: Evaluator = field(init=False)
+    sight: Scale = field(init=False)
 
     def __post_init__(self) -> None:
         """Lay the elites out for evaluation."""
         object.__setattr__(self, "moves", Evaluator.of(self.transition, self.elites))
+        object.__setattr__(self, "sight", self.scales.transition)
         object.__setattr__(self, "pays", Evaluator.of(self.outcome, self.elites))
 
     def inputs(self, observation: NDArray[np.float64], action: NDArray[np.float32]) -> NDArray[np.float32]:
         """Observations (B, D) and actions (B, A) as the networks see them: float32, shape (B, D + A)."""
-        scales = self.scales
-        return np.concatenate([scales.observation.inputs(observation), scales.action.inputs(action)], axis=1)
+        return self.sight.inputs(np.concatenate([observation, action], axis=1))
 
     def delta(
         self, inputs: NDArray[np.float32], elite: NDArray[np.int64] | None
