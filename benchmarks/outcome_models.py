@@ -39,7 +39,7 @@ from wmrl_gym.envs.autoresearch import AutoResearchDesign, AutoResearchText
 from wmrl_gym.envs.autoresearch.design_env import DesignAttempt
 from wmrl_gym.envs.autoresearch.design_space import NVEC
 from wmrl_gym.envs.autoresearch.progress import VALID
-from wmrl_gym.envs.autoresearch.script_facts import statements
+from wmrl_gym.envs.autoresearch.statements import statements
 from wmrl_gym.factored import Outcome
 from wmrl_gym.study.config import STUDY_TASKS
 from wmrl_gym.study.metering import open_sandbox
@@ -289,7 +289,7 @@ def draw(document: dict[str, Any], path: Path) -> None:
         axes.set_xticks(np.arange(len(rows)) + 0.2, list(rows), rotation=35, ha="right")
         axes.set_title(title, fontsize=10)
         axes.axhline(0, color="#444444", linewidth=0.8)
-    figure.axes[0].legend(fontsize=8)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     figure.savefig(path, dpi=130)
 
 

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import ast
-import functools
-import re
-import threading
-import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from wmrl_gym.envs.autoresearch.statements import COMPILES, FEW, Remembered, among_others, bodies_of, parsed, statements
 
 Origin: TypeAlias = tuple[str, tuple[str, str]]
 """A name, and the (module, name) that it is imported from; "*" stands for all that a module gives away."""
 
-_BEGINNING = r"^(?!(?:else|elif|except|finally)\b)(?=[^\s#)\]}])"
-_START = re.compile(_BEGINNING, re.MULTILINE)
-_TEXTS = ('"""', "'''")
-_START_OR_TEXT = re.compile(
-    rf"(?P<start>{_BEGINNING})"
-    r"|#[^\n]*"
-    r"|\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"
-    r"|\"(?:\\.|[^\\\n\"])*\"|'(?:\\.|[^\\\n'])*'",
-    re.MULTILINE | re.DOTALL,
-)
-"""Texts are passed over, so that their lines begin no statement; only scripts with long ones are worth it."""
-_WHOLE = ("\r", "\f", "\\\n", "\ufeff")
-"""Where one of these is, lines say little about where statements begin."""
-_WARNINGS = threading.Lock()
 _NOTHING: frozenset[Any] = frozenset()
-_AT_HAND = 16_384
-"""Statements that are remembered."""
+_SEEN, _KNOWN = Remembered(), Remembered()
+"""Hashes of statements that occurred, and facts of those that occurred again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,66 +63,6 @@ class Facts:
     listed: frozenset[frozenset[str]] = frozenset()
 
 
-@functools.lru_cache(maxsize=2048)
-def statements(code: str) -> tuple[str, ...]:
-    r"""A script in pieces, which are statements that begin a line.
-
-    Where each piece can be parsed by itself, the script's tree is theirs put together: what is read before a piece ends is the
-    same whatever follows. A piece that cannot be parsed, such as a part of a text that looks like a statement, says nothing.
-
-    >>> statements("import os\n\nif os:\n    a = 1\nelse:\n    a = [\n]\n# done\n")
-    ('import os\n\n', 'if os:\n    a = 1\nelse:\n    a = [\n]\n# done\n')
-    """
-    if any(mark in code for mark in _WHOLE):
-        return (code,)
-    if any(mark in code for mark in _TEXTS):
-        starts = [match.start() for match in _START_OR_TEXT.finditer(code) if match["start"] is not None]
-    else:
-        starts = [match.start() for match in _START.finditer(code)]
-    # A decorator belongs to what follows.
-    starts = [start for start, before in zip(starts, [-1, *starts], strict=False) if before < 0 or code[before] != "@"]
-    if len(starts) < 2:
-        return (code,)
-    starts[0] = 0
-    return tuple([code[start:end] for start, end in zip(starts, [*starts[1:], len(code)], strict=True)])
-
-
-class Remembered(dict[Any, Any]):
-    """By statement; all are forgotten where there are too many. Each use is one step, so that threads may share it."""
-
-    def keep(self, found: dict[Any, Any]) -> None:
-        """Remember some more."""
-        if len(self) > _AT_HAND:
-            self.clear()
-        self.update(found)
-
-
-_SEEN, _KNOWN, _COMPILES = Remembered(), Remembered(), Remembered()
-"""Hashes of statements that occurred, facts of those that occurred again, and those of them that compile."""
-_FEW = 4
-"""So many new statements are parsed one by one; if there are more, the whole script is, once."""
-
-
-def certainly_compiles(code: str, compiles: Callable[[str], bool]) -> bool:
-    """Whether a script is made of statements that were compiled before, and a few new ones that compile; False says nothing.
-
-    Args:
-        code: the script.
-        compiles: tells of a new statement whether it does.
-    """
-    pieces = statements(code)
-    new = [piece for piece in pieces if piece not in _COMPILES]
-    if len(new) > _FEW or len(pieces) <= _FEW or _among_others(code) or not all(map(compiles, new)):
-        return False
-    _COMPILES.keep(dict.fromkeys(new, True))
-    return True
-
-
-def _among_others(code: str) -> bool:
-    """Whether a statement may be right or wrong for what stands around it, which it is by these words only."""
-    return "global" in code or "__future__" in code
-
-
 def facts_of(code: str, *, compiles: bool = False) -> Facts:
     """What a script says.
 
@@ -158,9 +81,9 @@ def facts_of(code: str, *, compiles: bool = False) -> Facts:
     pieces = statements(code)
     found = {piece: _KNOWN.get(piece) for piece in pieces}
     new = [piece for piece, known in found.items() if known is None]
-    if len(new) <= _FEW < len(pieces):
+    if len(new) <= FEW < len(pieces):
         try:
-            read = {piece: _read(_parsed(piece).body) for piece in new}
+            read = {piece: _read(parsed(piece).body) for piece in new}
         except (SyntaxError, ValueError):
             new = list(pieces)  # they are no statements
         else:
@@ -168,51 +91,23 @@ def facts_of(code: str, *, compiles: bool = False) -> Facts:
             return _joined([found[piece] or read[piece] for piece in pieces])
     if not new:
         return _joined([found[piece] for piece in pieces])  # type: ignore[misc]
-    tree = _parsed(code)
+    return _joined(_read_whole(code, pieces, compiles=compiles))
+
+
+def _read_whole(code: str, pieces: tuple[str, ...], *, compiles: bool) -> list[Facts]:
+    """Facts of a script with many new statements: of each, to be remembered, or of all at once."""
+    tree = parsed(code)
     # What never comes again is not worth remembering.
     again = sum([hash(piece) in _SEEN for piece in pieces])
     _SEEN.keep(dict.fromkeys(map(hash, pieces), True))
-    bodies = _bodies(tree, pieces) if 2 * again >= len(pieces) else None
+    bodies = bodies_of(tree, pieces) if 2 * again >= len(pieces) else None
     if bodies is None:
-        return _joined([_read(tree.body)])
-    parts = [found[piece] or _read(body) for piece, body in zip(pieces, bodies, strict=True)]
+        return [_read(tree.body)]
+    parts = [_KNOWN.get(piece) or _read(body) for piece, body in zip(pieces, bodies, strict=True)]
     _KNOWN.keep(dict(zip(pieces, parts, strict=True)))
-    if compiles and not _among_others(code):
-        _COMPILES.keep(dict.fromkeys(pieces, True))
-    return _joined(parts)
-
-
-def _bodies(tree: ast.Module, pieces: tuple[str, ...]) -> list[list[ast.stmt]] | None:
-    """The statements of each piece; None where a piece does not begin with one, as it is a part of one."""
-    line, firsts = 1, list[int]()
-    for piece in pieces:
-        firsts.append(line)
-        line += piece.count("\n")
-    bodies: list[list[ast.stmt]] = [[] for _ in pieces]
-    number, begun = 0, {0}
-    for node in tree.body:
-        decorators = getattr(node, "decorator_list", ())
-        at = min([node.lineno, *(each.lineno for each in decorators)])
-        while number + 1 < len(firsts) and firsts[number + 1] <= at:
-            number += 1
-        # Behind the end of a text, a line holds a statement that does not begin it.
-        if firsts[number] == at and (node.col_offset == 0 or decorators):
-            begun.add(number)
-        bodies[number].append(node)
-    return bodies if len(begun) == len(pieces) else None
-
-
-def _parsed(code: str) -> ast.Module:
-    with unwarned():
-        return ast.parse(code)
-
-
-@contextmanager
-def unwarned() -> Iterator[None]:
-    """For the block, what a script does doubtfully is nobody's business: a filter of "error" would make it a syntax error."""
-    with _WARNINGS, warnings.catch_warnings():  # Python's filters are global
-        warnings.simplefilter("ignore")
-        yield
+    if compiles and not among_others(code):
+        COMPILES.keep(dict.fromkeys(pieces, True))
+    return parts
 
 
 def _joined(parts: list[Facts]) -> Facts:
