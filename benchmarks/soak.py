@@ -32,8 +32,8 @@ SCRIPTS = (
     "open('/tmp/file', 'wb').write(bytes(1 << 20))",
 )
 SLOW = "while True: pass"
-FLAT = 100.0
-"""KiB that memory may grow in a thousand runs: a leak of a tenth of a kilobyte a run is seen."""
+FLAT = 512.0
+"""KiB that memory may grow in a thousand runs: a leak of half a kilobyte a run is seen, an allocator's single step is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,14 @@ def soak(runs: int, samples: int) -> tuple[list[Sample], int]:
 
 
 def sample(runs: int) -> Sample:
-    """What is in use now, once what the last run leaves to the kernel has gone: of ten looks the one at the fewest processes."""
-    looks = []
-    for _ in range(10):
+    """What is in use now, once the last run's processes have gone and the next one's wait: five looks in a row agree."""
+    looks = [look(runs)]
+    for _ in range(100):
+        sleep(0.1)
         looks.append(look(runs))
-        sleep(0.05)
-    return min(looks, key=lambda each: (each.processes, each.sandbox_mb))
+        if len(looks) >= 5 and len({each.processes for each in looks[-5:]}) == 1:
+            break
+    return looks[-1]
 
 
 def look(runs: int) -> Sample:
