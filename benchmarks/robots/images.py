@@ -96,7 +96,7 @@ class ImageSetting:
 
 
 QUICK = ImageSetting(
-    Length(steps=10),
+    Length(steps=20),
     trials=4,
     anchors=0.5,
     demonstrations=1,
@@ -105,6 +105,7 @@ QUICK = ImageSetting(
     rollout_trials=2,
     curve_points=1,
     judged_trials=2,
+    ppo={**ImageSetting().ppo, "batch_size": 20},
 )
 
 

@@ -135,9 +135,14 @@ def test_results_of_the_variant_that_was_not_run_stay(tmp_path: Path) -> None:
 
 
 def test_as_many_true_verdicts_only_are_as_many_as_anchors_ask_for() -> None:
-    setting = images.ImageSetting(trials=50, anchors=0.1)
-    assert setting.trials_of("real") == setting.labels == 5
-    assert setting.trials_of("recommended") == setting.trials_of("truth") == 50
+    setting = images.ImageSetting(trials=80, anchors=0.1)
+    assert setting.trials_of("real") == setting.labels == 8
+    assert setting.trials_of("recommended") == setting.trials_of("truth") == 80
+
+
+def test_trials_that_are_no_whole_rollouts_are_refused() -> None:
+    with pytest.raises(ValueError, match="whole rollouts of 8, got 12"):
+        images.ImageSetting(trials=120, anchors=0.1)
 
 
 def test_a_trial_pays_once_at_its_end_and_only_if_the_task_is_done_then() -> None:
@@ -162,8 +167,9 @@ def test_a_trial_pays_once_at_its_end_and_only_if_the_task_is_done_then() -> Non
 def shown(rewards: list[float]) -> Episode:
     """A demonstration with a reward in each step at which the task is done."""
     steps = len(rewards)
-    state = np.arange(14 * (steps + 1), dtype=np.float32).reshape(steps + 1, 14)
-    observation = {"state": state, "instruction": np.array(["open the drawer"] * (steps + 1))}
+    numbers = np.linspace(-9, 9, steps + 1, dtype=np.float32)[:, None]
+    observation: dict[str, Any] = {"state": numbers.repeat(14, axis=1), "scene": numbers.repeat(39, axis=1)}
+    observation["instruction"] = np.array(["open the drawer"] * (steps + 1))
     return Episode(observation, np.zeros((steps, 4)), np.array(rewards), False, True, True, "drawer-open", "open the drawer", 0)
 
 
@@ -179,20 +185,20 @@ def test_a_policy_takes_in_numbers_of_ordinary_size() -> None:
     senses = Senses.of(episodes)
     seen = senses({**episodes[0].observation, "time": np.linspace(0, 1, 21, dtype=np.float32)[:, None]})
     assert seen.shape == (21, *senses.space.shape)
-    assert seen[:, :15].mean(0) == pytest.approx(np.zeros(15), abs=1e-4)
-    assert seen[:, :15].std(0) == pytest.approx(np.ones(15), abs=1e-3)
+    assert seen[:, :54].mean(0) == pytest.approx(np.zeros(54), abs=1e-4)
+    assert seen[:, :54].std(0) == pytest.approx(np.ones(54), abs=1e-3)
     assert senses.space.contains(seen[0])
 
 
 def test_every_arm_trains_and_counts_the_verdicts_that_it_asked_for(tmp_path: Path) -> None:
-    setting = replace(
-        images.QUICK, length=Length(steps=3, image_size=32), trials=2, anchors=0.5, progress_steps=2, judged_trials=1
-    )
+    small = {"trials": 2, "rollout_trials": 1, "progress_steps": 2, "judged_trials": 1}
+    setting = replace(images.QUICK, length=Length(steps=14, image_size=32), **small)
     labels = {}
     for arm in images.ARMS:
         found = images.train(arm, "reach", setting, seed=0, folder=tmp_path, tell=lambda trials: None)
         labels[arm] = found["curve"][-1]["labels"]
-        assert found["gradient_steps"] == setting.offline_updates + (4 if arm == "real" else 5)  # none after the last step
+        assert found["gradient_steps"] == setting.ppo["n_epochs"] * (1 if arm == "real" else 2)
+        assert [point["trials"] for point in found["curve"]] == [0, 1 if arm == "real" else 2]
         assert len(found["pairs"]) == (labels[arm] if arm in ("mixture", "recommended") else 0)
     assert (labels["real"], labels["model"], labels["truth"]) == (1, 0, 2)
     kept = demonstrate(images.TASKS, setting.length, each=1, seed=0, folder=tmp_path / "demonstrations")
