@@ -41,7 +41,7 @@ class TabledDesigns(AutoResearchDesign):
     def execute(self, attempt: Any) -> Outcome:
         """A number for each design, always the same."""
         n = len(attempt.task)
-        worth = 0.5 + 0.5 * ((attempt.design * (7, 3, 5, 11, 13, 2, 17, 19, 23)).sum(axis=1) % 64 + attempt.task) / 72
+        worth = 0.5 + 0.5 * ((attempt.design * (7, 3, 5, 11, 13, 2, 17, 19, 23)).sum(axis=1) % 64 + attempt.task % 8) / 72
         zero = np.zeros(n)
         return Outcome(np.full(n, VALID), worth, worth.copy(), np.full(n, "", dtype=object), np.ones(n, bool), zero, zero)
 

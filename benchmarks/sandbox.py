@@ -9,7 +9,7 @@ The scripts of :mod:`benchmarks.warm_execution` are run, taking turns:
 - *docker, ready*: by :class:`wmrl_gym.sandbox.DockerSandbox`, whose containers wait with everything imported.
 
 The overhead is what a way takes beyond the baseline. A ready container's is short, but starting the next one takes processor time
-in the background; the CPU seconds of the engine are not counted anywhere.
+in the background, between the timed runs; the CPU seconds of the engine are not counted anywhere.
 
 The same designs, one for each task of the catalogue, must have the same verdict everywhere, byte for byte: those that do not are
 counted.
@@ -59,8 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the tables, and write JSON and a picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=9, help="timed runs of each script each way")
-    parser.add_argument("--mix", type=int, default=48, help="runs of the mix for each pool")
-    parser.add_argument("--rounds", type=int, default=3, help="times that each pool does the mix")
+    parser.add_argument("--mix", type=int, default=120, help="runs of the mix for each pool")
+    parser.add_argument("--rounds", type=int, default=2, help="times that each pool does the mix")
     parser.add_argument("--no-docker", action="store_true", help="leave out the ways that need an engine")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args(argv)
@@ -92,20 +92,23 @@ def measure(repeats: int, *, docker: bool) -> dict[str, dict[str, dict[str, floa
         ready = DockerSandbox(spares=1) if docker else None
         if ready is not None:
             ways["docker, fresh"] = in_fresh_container
-            ways["docker, ready"] = lambda case: in_ready_container(ready, case)
+            ways["docker, ready"] = lambda case: in_sandbox(ready, case)
         try:
             for name, script in SCRIPTS.items():
-                found[name] = _by_way(ways, Case(script, data, Path(folder)), repeats)
+                found[name] = _by_way(ways, Case(script, data, Path(folder)), repeats, before_each=lambda: settle(ready))
         finally:
             if ready is not None:
                 ready.close()
     return found
 
 
-def _by_way(ways: dict[str, Callable[[Case], Cost]], case: Case, repeats: int) -> dict[str, dict[str, float]]:
+def _by_way(
+    ways: dict[str, Callable[[Case], Cost]], case: Case, repeats: int, *, before_each: Callable[[], None]
+) -> dict[str, dict[str, float]]:
     costs: dict[str, list[Cost]] = {way: [] for way in ways}
     for round_ in range(repeats + 1):  # the first one is not counted
         for way, run in ways.items():
+            before_each()
             cost = run(case)
             if round_ > 0:
                 costs[way].append(cost)
@@ -117,11 +120,10 @@ def _by_way(ways: dict[str, Callable[[Case], Cost]], case: Case, repeats: int) -
     }
 
 
-def in_ready_container(sandbox: DockerSandbox, case: Case) -> Cost:
-    """A run in a container that has been waiting; the wait for it to be ready is not timed."""
-    while not all(future.done() for _, future in list(sandbox._ready)):
+def settle(ready: DockerSandbox | None) -> None:
+    """Wait until the next container is ready: its start, in the background, must slow no run that is timed."""
+    while ready is not None and not all(future.done() for _, future in list(ready._ready)):
         sleep(0.05)
-    return in_sandbox(sandbox, case)
 
 
 def in_fresh_container(case: Case) -> Cost:

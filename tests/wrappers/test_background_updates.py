@@ -61,7 +61,7 @@ def test_steps_do_not_wait_for_an_update_and_adopt_it_when_it_is_done() -> None:
     assert len(model.given) == 2, "one at a time"
     model.hold = False
     model.let.set()
-    envs.engine._adopt(wait=True)
+    envs.engine.learner.settle()
     assert model.executions > learnt
     assert envs.stats()["wm/executions"] == model.executions
     assert envs.last_cost["update_s"] > 0
@@ -99,8 +99,8 @@ def test_saving_waits_for_the_update_so_that_the_checkpoint_is_whole() -> None:
     envs.reset(seed=0)
     run(envs, 30)
     envs.state_dict()
-    assert envs.engine._updates is not None
-    assert not envs.engine._updates.running
+    assert envs.engine.learner.in_background
+    assert not envs.engine.learner.running
     envs.close()
 
 
@@ -131,7 +131,7 @@ def test_what_fails_aside_is_raised_where_the_environment_is_stepped() -> None:
 
     def run_and_adopt() -> None:
         run(envs, 40)
-        envs.engine._adopt(wait=True)
+        envs.engine.learner.settle()
 
     with pytest.raises(ArithmeticError, match="cannot learn"):
         run_and_adopt()
@@ -146,7 +146,7 @@ def test_a_model_that_cannot_learn_aside_learns_as_ever() -> None:
     envs = envs_of(model)
     envs.reset(seed=0)
     run(envs, 20)
-    assert envs.engine._updates is None
+    assert not envs.engine.learner.in_background
     assert model.executions > 0
     envs.close()
 

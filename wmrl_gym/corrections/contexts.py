@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -123,15 +124,15 @@ class ChangeDetector:
 
     def update(self, residual: ArrayLike) -> bool:
         """Fold residuals in, float64, shape (B,); True on an alarm, after which it starts anew."""
-        for e in as_floats("residual", residual):
-            if not np.isfinite(e):
+        for square in np.square(as_floats("residual", residual)).tolist():
+            if not math.isfinite(square):
                 continue
             self._count += 1
             if self._count > self.warmup and self._variance > 0:
                 # One outlier must not raise an alarm alone: its excess is capped.
-                step = min(float(e) ** 2 / self._variance, 9.0) - 1.0 - self.slack
+                step = min(square / self._variance, 9.0) - 1.0 - self.slack
                 self._excess = max(self._excess + step, 0.0)
-            self._variance += (min(float(e) ** 2, 9.0 * self._variance or np.inf) - self._variance) / min(self._count, 500)
+            self._variance += (min(square, 9.0 * self._variance or math.inf) - self._variance) / min(self._count, 500)
             if self._excess > self.threshold:
                 self.n_alarms += 1
                 self._restart()

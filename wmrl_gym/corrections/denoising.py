@@ -79,18 +79,20 @@ class AnchorWeight:
         r = as_floats("real", real, size=f.size)
         g = np.arange(f.size) if group is None else as_ints("group", group, size=f.size)
         ok = np.isfinite(f) & np.isfinite(r)
-        f, r, g = f[ok], r[ok], g[ok]
-        for members in (g == label for label in dict.fromkeys(g.tolist())):
-            if members.sum() >= 2:
-                self._measure(f[members], r[members])
+        graded: dict[int, list[tuple[float, float]]] = {}
+        for label, *pair in zip(g[ok].tolist(), f[ok].tolist(), r[ok].tolist(), strict=True):
+            graded.setdefault(label, []).append((pair[0], pair[1]))
+        for members in graded.values():
+            if len(members) >= 2:
+                self._measure(members)
                 continue
-            self._single.append((float(f[members][0]), float(r[members][0])))
+            self._single += members
             if len(self._single) == self.pool:
-                pooled = np.array(self._single)
-                self._single = []
-                self._measure(pooled[:, 0], pooled[:, 1])
+                pooled, self._single = self._single, []
+                self._measure(pooled)
 
-    def _measure(self, f: Floats, r: Floats) -> None:
+    def _measure(self, pairs: list[tuple[float, float]]) -> None:
+        f, r = np.array(pairs).T
         spread = float(r.var())
         if spread < 1e-9:
             return

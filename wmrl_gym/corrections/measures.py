@@ -102,19 +102,20 @@ class PairMeasures:
         # A mean of n takes its own share out of each member: n / (n - 1) puts it back.
         grow = np.sqrt(count / np.maximum(count - 1.0, 1.0))[index]
         out: Floats = grow * (errors - mean[:, index])
-        for context in np.unique(contexts[alone]).tolist():
-            own = alone & (contexts == context)
-            out[:, own] = errors[:, own] - self._offset(context, errors[:, own])[:, None]
+        if alone.any():
+            known, index, count = np.unique(contexts[alone], return_inverse=True, return_counts=True)
+            means = np.stack([np.bincount(index, row, count.size) / count for row in errors[:, alone]])
+            before = [self._offset(*each) for each in zip(known.tolist(), count.tolist(), means.T, strict=True)]
+            out[:, alone] = errors[:, alone] - np.stack(before, axis=1)[:, index]
         return out
 
-    def _offset(self, context: int, errors: Floats) -> Floats:
-        """The running mean error of a context, float64, shape (2,), from before these, shape (2, n), which are then taken in."""
+    def _offset(self, context: int, n: int, new: Floats) -> Floats:
+        """The running mean error of a context from before these n, whose mean is ``new``: float64, shape (2,). Takes them in."""
         key = context if context in self._offsets or len(self._offsets) < self.max_contexts else -1
-        count, *mean = self._offsets.get(key, np.zeros(3))
-        new, n = errors.mean(axis=1), errors.shape[1]
+        count, *mean = self._offsets.get(key, np.zeros(3)).tolist()
         before: Floats = np.array(mean) if count else new
         rate = n / min(count + n, max(self.memory, n))
-        self._offsets[key] = np.concatenate([[count + n], before + rate * (new - before)])
+        self._offsets[key] = np.array([count + n, *(before + rate * (new - before))])
         return before
 
     def stats(self) -> dict[str, float]:

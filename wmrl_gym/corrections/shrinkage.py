@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from wmrl_gym.corrections.pairs import Floats, as_floats, as_ints
+from wmrl_gym.corrections.pairs import Floats, Ints, as_floats, as_ints
 
 _MOMENTS = 5  # weight, and the running means of prediction, its square, its noise's square, and what it was calibrated to
 
@@ -75,28 +75,34 @@ class RewardShrinkage:
         c = as_ints("context", context, size=x.size)
         g = np.arange(x.size) if group is None else as_ints("group", group, size=x.size)
         paid = x if calibrated is None else as_floats("calibrated", calibrated, size=x.size)
-        known = np.isfinite(x) & np.isfinite(s) & np.isfinite(paid)
+        rows = np.flatnonzero(np.isfinite(x) & np.isfinite(s) & np.isfinite(paid))
         out = paid.copy()
-        factors = []
-        for label in np.unique(c[known]).tolist():
-            rows = np.flatnonzero(known & (c == label))
-            moments = self._learn(label, np.stack([x[rows], x[rows] ** 2, s[rows] ** 2, paid[rows]]))
-            if moments is None or moments[0] < self.least:
-                continue
-            factor = _factors(moments, s[rows], relative=calibrated is not None)
-            mean = _means(paid[rows], s[rows], g[rows], alone=moments[4])
-            out[rows] = mean + factor * (paid[rows] - mean)
-            factors.append(float(factor.mean()))
-        self.factor = float(np.mean(factors)) if factors else self.factor
+        if rows.size:
+            labels, index = np.unique(c[rows], return_inverse=True)
+            out[rows] = self._shrunk(x[rows], s[rows], paid[rows], g[rows], labels, index, relative=calibrated is not None)
         return out
 
-    def _learn(self, context: int, values: Floats) -> Floats | None:
-        """Fold predictions into the moments of their context, and return those; None for a context too many."""
-        if context not in self._moments and len(self._moments) >= self.max_contexts:
-            return None
-        before, new = self._moments.get(context, np.zeros(_MOMENTS)), values.shape[1]
-        keep = before[0] * 0.5 ** (new / self.half_life)
-        after = np.concatenate([[keep + new], (keep * before[1:] + values.sum(axis=1)) / (keep + new)])
+    def _shrunk(self, x: Floats, s: Floats, paid: Floats, group: Ints, labels: Ints, index: Ints, *, relative: bool) -> Floats:
+        """The rewards of n finite predictions, of which ``labels[index]`` are the contexts: float64, shape (n,)."""
+        count = np.bincount(index)
+        sums = np.stack([np.bincount(index, each) for each in (x, x**2, s**2, paid)], axis=1)
+        moments = np.stack([self._learn(*each) for each in zip(labels.tolist(), count.tolist(), sums, strict=True)])
+        taught = moments[:, 0] >= self.least
+        factor = np.where(taught[index], _factors(moments, s, index, relative=relative), 1.0)
+        mean = _means(paid, s, index, _joined(index, group), alone=moments[:, 4])
+        if taught.any():
+            self.factor = float((np.bincount(index, factor) / count)[taught].mean())
+        return np.where(taught[index], mean + factor * (paid - mean), paid)
+
+    def _learn(self, context: int, new: int, sums: Floats) -> Floats:
+        """Fold predictions into the moments of their context, and return those; zeros for a context too many."""
+        before = self._moments.get(context)
+        if before is None:
+            if len(self._moments) >= self.max_contexts:
+                return np.zeros(_MOMENTS)
+            before = np.zeros(_MOMENTS)
+        keep = float(before[0]) * 0.5 ** (new / self.half_life)
+        after = np.concatenate([[keep + new], (keep * before[1:] + sums) / (keep + new)])
         self._moments[context] = after
         return after
 
@@ -111,23 +117,39 @@ class RewardShrinkage:
         self.factor = float(state["factor"])
 
 
-def _factors(moments: Floats, s: Floats, *, relative: bool) -> Floats:
-    """``t / (t + s^2)`` of each, over that of the mean noise where ``relative``."""
-    _, mean, square, noise, _ = moments
-    variance = max(float(square - mean**2), 0.0)
-    between = max(variance - float(noise), 0.0)
-    if between <= 1e-12 * max(variance, 1e-12):
-        # Nothing but noise: a flat f says so by itself, and a raw reward is worth its mean.
-        return np.ones(s.size) if relative or variance == 0.0 else np.zeros(s.size)
-    factor: Floats = between / (between + s**2)
-    return np.minimum(factor * (between + float(noise)) / between, 1.0) if relative else factor
+def _factors(moments: Floats, s: Floats, index: Ints, *, relative: bool) -> Floats:
+    """``t / (t + s^2)`` of each of n, over that of its context's mean noise where ``relative``.
+
+    Args:
+        moments: float64, shape (contexts, 5).
+        s: float64, shape (n,).
+        index: int64, shape (n,). The row of each one's context.
+        relative: see above.
+    """
+    _, mean, square, noise, _ = moments.T
+    variance = np.maximum(square - mean**2, 0.0)
+    between = np.maximum(variance - noise, 0.0)
+    # Nothing but noise: a flat f says so by itself, and a raw reward is worth its mean.
+    nothing = between <= 1e-12 * np.maximum(variance, 1e-12)
+    flat = np.where((variance == 0.0) | relative, 1.0, 0.0)
+    between = np.where(nothing, 1.0, between)
+    factor: Floats = between[index] / (between[index] + s**2)
+    if relative:
+        factor = np.minimum(factor * ((between + noise) / between)[index], 1.0)
+    return np.where(nothing[index], flat[index], factor)
 
 
-def _means(paid: Floats, s: Floats, group: NDArray[np.int64], *, alone: float) -> Floats:
-    """The mean of each one's group, by precision; ``alone`` where it is the only member."""
+def _joined(context: Ints, group: Ints) -> Ints:
+    """Numbers of groups that are their context's own: int64, shape (n,)."""
+    labels, index = np.unique(group, return_inverse=True)
+    return context * labels.size + index
+
+
+def _means(paid: Floats, s: Floats, context: Ints, group: Ints, *, alone: Floats) -> Floats:
+    """The mean of each one's group, by precision; ``alone``, shape (contexts,), where it is the only member."""
     _, index, count = np.unique(group, return_inverse=True, return_counts=True)
     # A floor under the noise: one member without any would be all that counts.
-    precision = 1.0 / np.maximum(s**2, 1e-3 * float((s**2).mean()) + 1e-12)
+    floor = 1e-3 * np.bincount(context, s**2) / np.bincount(context) + 1e-12
+    precision = 1.0 / np.maximum(s**2, floor[context])
     mean = np.bincount(index, precision * paid) / np.bincount(index, precision)
-    out: Floats = np.where(count[index] > 1, mean[index], alone)
-    return out
+    return np.where(count[index] > 1, mean[index], alone[context])

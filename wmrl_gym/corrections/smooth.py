@@ -78,12 +78,16 @@ class SmoothMonotone:
         self.max_contexts = int(max_contexts)
         self._prior_mean, self._prior_cov = _identity_moments(self.ramps)
         self._row: dict[int, int] = {}
+        self._sort_rows()
         # Sums over pairs of (1, ramps, truth): by context, and of their products over all contexts.
         self._sums = np.zeros((0, self.ramps + 2))
         self._products = np.zeros((self.ramps + 2, self.ramps + 2))
         self._slopes = np.full(self.ramps, 1.0 / self.ramps)
         self._intercept = 0.0
         self._offsets = np.zeros(0)
+        low, high = self.reward_range
+        self._knots = np.linspace(low, high, self.ramps + 1)
+        self._heights = np.linspace(0.0, 1.0, self.ramps + 1)
 
     def _basis(self, predicted: Floats) -> Floats:
         low, high = self.reward_range
@@ -93,15 +97,25 @@ class SmoothMonotone:
 
     def _rows(self, context: Ints) -> Ints:
         """The row of each context, -1 for one without; shape (B,)."""
-        known, inverse = np.unique(context, return_inverse=True)
-        rows = np.array([self._row.get(int(c), -1) for c in known], dtype=np.int64)
-        return rows[inverse].astype(np.int64)
+        known, row = self._sorted_rows
+        if known.size == 0:
+            return np.full(context.size, -1, dtype=np.int64)
+        at = np.minimum(np.searchsorted(known, context), known.size - 1)
+        return np.where(known[at] == context, row[at], -1)
+
+    def _sort_rows(self) -> None:
+        """Lay contexts and their rows out in the contexts' order, for looking many up at once."""
+        known = np.array(list(self._row), dtype=np.int64)
+        order = np.argsort(known)
+        self._sorted_rows = known[order], order.astype(np.int64)
 
     def _admit(self, context: Ints) -> None:
         for c in np.unique(context):
             if int(c) not in self._row and len(self._row) < self.max_contexts:
                 self._row[int(c)] = len(self._row)
         missing = len(self._row) - len(self._sums)
+        if missing:
+            self._sort_rows()
         self._sums = np.concatenate([self._sums, np.zeros((missing, self.ramps + 2))])
 
     def push(self, predicted: ArrayLike, real: ArrayLike, context: ArrayLike | None = None) -> None:
@@ -141,6 +155,7 @@ class SmoothMonotone:
         self._intercept = float((total[-1] - self._slopes @ total[1:-1] + prior) / (total[0] + self.prior_pairs))
         residual = self._sums[:, -1] - self._sums[:, 1:-1] @ self._slopes - n * self._intercept
         self._offsets = residual / (n + self.pooling)
+        self._heights = self._intercept + np.concatenate([[0.0], np.cumsum(self._slopes)])
 
     def forget(self, keep: float) -> None:
         """Let all pairs so far count for ``keep`` of what they did, in [0, 1]; the identity's pseudo-pairs stay."""
@@ -152,11 +167,11 @@ class SmoothMonotone:
         """The calibrated rewards; a context never seen has the pooled offset. float64, shape (B,)."""
         x = as_floats("predicted", predicted)
         where = self._rows(as_ints("context", context, size=x.size))
-        offset = np.append(self._offsets, 0.0)[where]
         low, high = self.reward_range
-        value = self._basis(x) @ self._slopes + self._intercept + offset
-        out: Floats = np.clip(low + (high - low) * value, low, high)
-        return out
+        # The ramps' sum is linear between knots.
+        value = np.interp(x, self._knots, self._heights) + np.append(self._offsets, 0.0)[where]
+        out: Floats = low + (high - low) * value
+        return np.minimum(np.maximum(out, low, out=out), high, out=out)
 
     def state_dict(self) -> dict[str, Any]:
         """The sums; the fit follows from them."""
@@ -173,6 +188,7 @@ class SmoothMonotone:
         if products.shape != self._products.shape:
             raise ValueError(f"the state must have {self.ramps} ramps, got {products.shape[0] - 2}")
         self._row = {int(c): i for i, c in enumerate(np.asarray(state["contexts"]))}
+        self._sort_rows()
         self._sums = np.array(state["sums"], dtype=np.float64).reshape(len(self._row), self.ramps + 2)
         self._products = products
         self.refit()

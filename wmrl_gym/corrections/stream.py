@@ -89,12 +89,14 @@ class AnchorStream:
             raise ValueError(f"the cursor {cursor} is beyond the {self._added} pairs added so far")
         wanted = min(self._added - cursor, self._kept)
         parts: list[Pairs] = []
-        for part in reversed(self._parts):
-            if wanted <= 0:
-                break
-            parts.append(_tail(part, wanted))
-            wanted -= len(part)
-        return _join(parts[::-1]), self._added
+        while wanted > 0 and len(self._parts[-1]) <= wanted:
+            parts.append(self._parts.pop())
+            wanted -= len(parts[-1])
+        rest = [_tail(self._parts[-1], wanted)] if wanted > 0 else []
+        newer = _join(parts[::-1])
+        if parts:
+            self._parts.append(newer)  # the next reader finds them together
+        return (_join([*rest, newer]) if rest else newer), self._added
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as arrays and numbers."""

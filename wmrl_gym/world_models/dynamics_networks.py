@@ -111,6 +111,25 @@ def bounded_log_variance(raw: Tensor) -> Tensor:
     return softplus((high - low) - softplus(high - raw)) + low
 
 
+def bounded_variance(raw: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The exponential of :func:`bounded_log_variance`, which comes to a scaled sigmoid plus a constant: for evaluation.
+
+    >>> raw = torch.linspace(-20, 8, 57)
+    >>> np.allclose(bounded_variance(raw.numpy()), torch.exp(bounded_log_variance(raw)), rtol=1e-4)
+    True
+    """
+    low, high = np.exp(np.array(LOG_VARIANCE, np.float32))
+    return low + high * sigmoid(raw - np.float32(LOG_VARIANCE[1]))
+
+
+def sigmoid(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The logistic function, in float32 throughout: an order of magnitude quicker than scipy's."""
+    out: NDArray[np.float32] = np.minimum(-x, np.float32(80.0))  # the exponential of more overflows
+    np.exp(out, out=out)
+    out += np.float32(1.0)
+    return np.divide(np.float32(1.0), out, out=out)
+
+
 def rescale_inputs(network: EnsembleMLP, old: Scale, new: Scale) -> None:
     """Change the first layer so that inputs normalised by ``new`` give what those normalised by ``old`` gave. In place.
 

@@ -230,7 +230,7 @@ class Debiasing(Correction):
         """Inverse propensities over their running mean: 1, where anchors are chosen evenly. float64, shape (n,)."""
         count, mean = self._inverse
         weight = np.ones(len(propensity))
-        for at, inverse in enumerate(1.0 / propensity):
+        for at, inverse in enumerate((1.0 / propensity).tolist()):
             count += 1
             mean += (inverse - mean) / min(count, 500)
             weight[at] = inverse / mean

@@ -55,10 +55,10 @@ class Weighing(Denoising):
     def _weigh(self, info: Info, weight: float) -> None:
         info["weight"] = np.where(info["anchor"].astype(bool), weight, 1.0)
         paying = info["weight"][payable(info)]
-        if len(paying):
-            keep = max(0.0, 1.0 - len(paying) / 500.0)
-            new = np.array([paying.mean(), (paying**2).mean()])
-            self._moments = keep * self._moments + (1.0 - keep) * new
+        n = len(paying)
+        if n:
+            keep = max(0.0, 1.0 - n / 500.0)
+            self._moments = keep * self._moments + (1.0 - keep) / n * np.array([paying.sum(), paying @ paying])
 
     def stats(self) -> dict[str, float]:
         mean, square = self._moments
@@ -82,8 +82,8 @@ class PaperDenoising(Weighing):
 
     def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
         self._weigh(info, self.weight.weight)
-        # Fewer than a group measure nothing; of singletons a few pools are measured at once.
-        if self.stream.added - self.cursor >= (self.group_size if self.group_size > 1 else 4 * self.weight.pool):
+        # Fewer than a group measure nothing; of singletons some pools are measured at once.
+        if self.stream.added - self.cursor >= (self.group_size if self.group_size > 1 else 16 * self.weight.pool):
             pairs, self.cursor = self.stream.since(self.cursor)
             context = self.contexts(pairs.context, pairs.step)
             self._measure(list(self._complete(pairs.group, pairs.predicted, pairs.real, context)))

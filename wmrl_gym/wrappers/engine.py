@@ -26,7 +26,7 @@ from wmrl_gym.wrappers.options import Cost, EngineOptions
 from wmrl_gym.wrappers.seeds import mix
 from wmrl_gym.wrappers.starts import StartStates
 from wmrl_gym.wrappers.uncertainty import StartUncertainty, probe
-from wmrl_gym.wrappers.updates import BackgroundUpdates
+from wmrl_gym.wrappers.updates import Learner
 from wmrl_gym.wrappers.warmup import execute_random
 
 
@@ -65,13 +65,11 @@ class Engine:
         self.stream = AnchorStream()
         self.buffer = TransitionBuffer(options.buffer_capacity)
         self.cost = Cost()
-        self.measures: dict[str, float] = {}
         self.unknown = 0
         """Real episodes or steps whose grade infrastructure lost."""
         self.episodes = Episodes(schedule, num_slots=options.num_slots)
-        self._learnt = 0
         aside = options.update_mode == "background" and model.learns_aside
-        self._updates = BackgroundUpdates(model) if aside else None
+        self.learner = Learner(model, self.buffer, every=options.update_every, aside=aside)
         self._pair_count = 0
         self._log: EpisodeLog | None = None
         wants = bool(getattr(schedule, "wants_uncertainty", False))
@@ -156,35 +154,20 @@ class Engine:
         self.learn()
         return result
 
+    @property
+    def measures(self) -> dict[str, float]:
+        """What the model said of its last update."""
+        return self.learner.measures
+
     def learn(self) -> None:
         """Update the model if enough real transitions are new; a model that knows nothing is not waited with."""
-        self._adopt(wait=False)
-        due = self.options.update_every if self.model.fitted else 1
-        if not self.options.update_every or self.buffer.added - self._learnt < due:
-            return
-        if self._updates is None or not self.model.fitted:
-            self.update_model()
-        elif not self._updates.running:
-            new = self.buffer.since(self._learnt)
-            self._learnt = self.buffer.added
-            if new is not None:
-                self._updates.begin(new, seed=int(self.rng.integers(2**31)))
+        self.learner.learn(self.rng)
+        self.cost.update_s += self.learner.spent()
 
     def update_model(self) -> None:
         """Update the model on the real transitions that it has not seen, and wait for that."""
-        self._adopt(wait=True)
-        new = self.buffer.since(self._learnt)
-        self._learnt = self.buffer.added
-        if new is not None:
-            started = time.perf_counter()
-            self.measures = self.model.update(new, self.rng)
-            self.cost.update_s += time.perf_counter() - started
-
-    def _adopt(self, *, wait: bool) -> None:
-        """Take over an update that has finished in the background."""
-        if self._updates is not None:
-            self.measures = self._updates.adopt(wait=wait) or self.measures
-            self.cost.update_s += self._updates.spent()
+        self.learner.update(self.rng)
+        self.cost.update_s += self.learner.spent()
 
     def warm_up(self, executions: int, *, seconds: float = np.inf) -> int:
         """Run random actions for real, side by side, until so many steps were executed, and fit the model on them.
@@ -312,11 +295,13 @@ class Engine:
             RuntimeError: a real episode of an environment that cannot be saved is under way.
         """
         self.poll()
-        self._adopt(wait=True)  # what a checkpoint says was learnt is in the model
+        self.learner.settle()
+        self.cost.update_s += self.learner.spent()
         return {
             "seed": self.seed,
             "rng": self.rng.bit_generator.state,
             "counters": {name: getattr(self, name) for name in _COUNTERS},
+            "learnt": self.learner.learnt,
             "cost": asdict(self.cost),
             "episodes": self.episodes.state_dict(),
             "state": self._state,
@@ -333,8 +318,7 @@ class Engine:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what :meth:`state_dict` described."""
         self._behind.cancel()
-        if self._updates is not None:
-            self._updates.forget()
+        self.learner.restore(state["learnt"])
         self.reseed(state["seed"])
         self.rng.bit_generator.state = state["rng"]
         for name, value in state["counters"].items():
@@ -358,8 +342,7 @@ class Engine:
     def close(self) -> None:
         """Stop real execution, and the update that runs in the background."""
         self._behind.cancel()
-        if self._updates is not None:
-            self._updates.close()
+        self.learner.close()
         self.real.close()
 
     def _decide(self, slots: NDArray[np.int64], seeds: list[int | None], options: Mapping[str, Any] | None) -> NDArray[np.int64]:
@@ -554,4 +537,4 @@ class Engine:
         self.cost.real_wall_s += real.wall_s
 
 
-_COUNTERS = ("_pair_count", "_learnt", "unknown")
+_COUNTERS = ("_pair_count", "unknown")

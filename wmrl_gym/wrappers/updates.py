@@ -1,4 +1,4 @@
-"""Learning beside stepping: an update of the world model on a thread of its own."""
+"""Learning: when the world model is updated, and how that goes on beside stepping."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from wmrl_gym.data import Transitions
+from wmrl_gym.data import TransitionBuffer, Transitions
 from wmrl_gym.world_models import WorldModel
 
 
@@ -68,3 +68,84 @@ class BackgroundUpdates:
     def _digest(self, transitions: Transitions, seed: int) -> tuple[Any, float]:
         started = time.perf_counter()
         return self.model.digest(transitions, np.random.default_rng(seed)), time.perf_counter() - started
+
+
+class Learner:
+    """Keeps a world model up with the real transitions.
+
+    Args:
+        model: what learns.
+        buffer: where real transitions arrive.
+        every: transitions between two updates; 0 is never. A model that knows nothing is not waited with.
+        aside: update on a thread of its own, for a model that ``learns_aside``.
+    """
+
+    def __init__(self, model: WorldModel, buffer: TransitionBuffer, *, every: int, aside: bool) -> None:
+        self.model, self.buffer, self.every = model, buffer, every
+        self.measures: dict[str, float] = {}
+        self.learnt = 0
+        """How many of the transitions that ever arrived the updates have had."""
+        self._aside = BackgroundUpdates(model) if aside else None
+        self._spent = 0.0
+
+    @property
+    def in_background(self) -> bool:
+        """Whether updates of a fitted model go on beside stepping."""
+        return self._aside is not None
+
+    @property
+    def running(self) -> bool:
+        """Whether such an update is under way, or waits to be adopted."""
+        return self._aside is not None and self._aside.running
+
+    def learn(self, rng: np.random.Generator) -> None:
+        """Update if enough transitions are new, and adopt an update that has finished in the background."""
+        self._adopt(wait=False)
+        due = self.every if self.model.fitted else 1
+        if not self.every or self.buffer.added - self.learnt < due:
+            return
+        if self._aside is None or not self.model.fitted:
+            self.update(rng)
+        elif not self.running:
+            new = self._new()
+            if new is not None:
+                self._aside.begin(new, seed=int(rng.integers(2**31)))
+
+    def update(self, rng: np.random.Generator) -> None:
+        """Update on the transitions that are new, and wait for that."""
+        self.settle()
+        new = self._new()
+        if new is not None:
+            started = time.perf_counter()
+            self.measures = self.model.update(new, rng)
+            self._spent += time.perf_counter() - started
+
+    def settle(self) -> None:
+        """Wait for an update in the background and adopt it, so that all that :attr:`learnt` says is in the model."""
+        self._adopt(wait=True)
+
+    def restore(self, learnt: int) -> None:
+        """Go on from a saved :attr:`learnt`; an update that is under way is forgotten."""
+        self.learnt = learnt
+        if self._aside is not None:
+            self._aside.forget()
+
+    def spent(self) -> float:
+        """Seconds of updates since the last call."""
+        seconds, self._spent = self._spent, 0.0
+        return seconds
+
+    def close(self) -> None:
+        """Stop what goes on in the background."""
+        if self._aside is not None:
+            self._aside.close()
+
+    def _new(self) -> Transitions | None:
+        new = self.buffer.since(self.learnt)
+        self.learnt = self.buffer.added
+        return new
+
+    def _adopt(self, *, wait: bool) -> None:
+        if self._aside is not None:
+            self.measures = self._aside.adopt(wait=wait) or self.measures
+            self._spent += self._aside.spent()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -9,7 +10,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from wmrl_gym.corrections import AdaptiveKappa, Calibrator
-from wmrl_gym.wrappers.cores import STEP_KEYS, Correction, Info, Residual
+from wmrl_gym.wrappers.cores import Correction, Residual
 from wmrl_gym.wrappers.correction import no_world_model
 from wmrl_gym.wrappers.denoising import Method, Mode, make_denoising
 from wmrl_gym.wrappers.online_debiasing import RewardRange, make_debiasing
@@ -17,33 +18,41 @@ from wmrl_gym.wrappers.residual_correction import check_late
 from wmrl_gym.wrappers.vector.world_model import WorldModelVectorEnv
 
 
-def step_info(infos: dict[str, Any], over: NDArray[np.bool_]) -> Info:
+class StepInfo(dict[str, NDArray[Any]]):
     """The info of the step itself, every slot's: in SAME_STEP mode that of an ended step stands in ``final_info``.
+
+    Each key is put together when it is first asked for: most steps need few of them.
 
     Args:
         infos: what ``step`` returned.
         over: bool, shape (num_envs,): the slots whose episode ended at this step.
     """
-    final = infos.get("final_info")
-    rows: Info = {}
-    for key in STEP_KEYS:
+
+    def __init__(self, infos: dict[str, Any], over: NDArray[np.bool_]) -> None:
+        super().__init__()
+        self.infos, self.over = infos, over
+
+    def __missing__(self, key: str) -> NDArray[Any]:
+        """The rows of a key that nobody asked for before."""
+        final = self.infos.get("final_info")
         if final is None:
-            rows[key] = infos[key]
+            rows: NDArray[Any] = self.infos[key]
         else:
-            rows[key] = np.where(over, final[key], infos[key]) if key in infos else final[key].copy()
-    return rows
+            rows = np.where(self.over, final[key], self.infos[key]) if key in self.infos else final[key].copy()
+        self[key] = rows
+        return rows
 
-
-def write_info(infos: dict[str, Any], over: NDArray[np.bool_], rows: Info, keys: tuple[str, ...]) -> None:
-    """Put changed step info back where :func:`step_info` found it."""
-    final = infos.get("final_info")
-    for key in keys:
-        if final is None:
-            infos[key] = rows[key]
-            continue
-        final[key][over] = rows[key][over]
-        if key in infos:
-            infos[key][~over] = rows[key][~over]
+    def write(self, keys: Iterable[str]) -> None:
+        """Put changed keys back where they came from."""
+        final = self.infos.get("final_info")
+        for key in self.keys() & set(keys):
+            rows = self[key]
+            if final is None:
+                self.infos[key] = rows
+                continue
+            np.copyto(final[key], rows, where=self.over)
+            if key in self.infos:
+                np.copyto(self.infos[key], rows, where=~self.over)
 
 
 class CorrectionVectorWrapper(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
@@ -55,6 +64,8 @@ class CorrectionVectorWrapper(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
 
     core: Correction
     """What is done to the rewards."""
+    rows: StepInfo | None = None
+    """The info of the newest step."""
 
     def __init__(self, env: VectorEnv[Any, Any, NDArray[Any]], core: Correction) -> None:
         if not isinstance(env, VectorEnv):
@@ -74,10 +85,12 @@ class CorrectionVectorWrapper(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
     def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Step, and correct the rewards."""
         observation, reward, terminated, truncated, infos = self.env.step(actions)
-        over = terminated | truncated
-        rows = step_info(infos, over)
+        # A correction right below has put the rows together already.
+        known = self.env.rows if isinstance(self.env, CorrectionVectorWrapper) else None
+        rows = StepInfo(infos, terminated | truncated) if known is None else known
+        self.rows = rows
         reward = self.core.correct(reward, rows, actions)
-        write_info(infos, over, rows, self.core.written)
+        rows.write(self.core.written)
         return observation, reward, terminated, truncated, infos
 
     def stats(self) -> dict[str, float]:
@@ -133,4 +146,4 @@ class InverseVarianceDenoising(CorrectionVectorWrapper):
         check_late(self, late or not core.joins_late)
 
 
-__all__ = ["InverseVarianceDenoising", "OnlineDebiasing", "ResidualCorrection", "step_info", "write_info"]
+__all__ = ["InverseVarianceDenoising", "OnlineDebiasing", "ResidualCorrection", "StepInfo"]
