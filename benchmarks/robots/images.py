@@ -172,7 +172,7 @@ def make_envs(arm: str, maker: TrialMaker, setting: ImageSetting, *, model: Prog
         "anchors": 0.0 if arm == "model" else setting.anchors,
         "replaces": "reward",
         "warmup": 0,
-        "update_every": 0 if arm == "model" else setting.length.steps,
+        "update_every": 0,  # of a trial only the ends are seen, and a progress model learns from how frames follow each other
         "seed": seed,
     }
     if arm == "recommended":
