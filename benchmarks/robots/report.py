@@ -83,12 +83,14 @@ def _mean_error(values: NDArray[np.float64]) -> list[float]:
 
 
 def table(summary: Mapping[str, Any], variant: Variant) -> Table:
-    """A row for each task and arm."""
+    """A row for each task and arm; where predicted rewards were checked, with how well they tell success from failure (AUC)."""
     title = f"{variant.name}: {summary['seeds']} seeds"
     goal = f'what "{variant.arms["real"]}" reached in the end'
     caption = f"reached: seeds that got to {goal} (medians of {variant.unit} and seconds to it)"
     shown = Table("task", "arm", title=title, caption=caption, title_justify="left")
-    for heading in ("success", variant.unit, "seconds", "reached", f"{variant.unit} to it", "seconds to it"):
+    ranked = any(row.get("auc") is not None for arms in summary["tasks"].values() for row in arms.values())
+    headings = ("success", variant.unit, "seconds", "reached", f"{variant.unit} to it", "seconds to it")
+    for heading in headings + ("AUC",) * ranked:
         shown.add_column(heading, justify="right")
     for task, arms in summary["tasks"].items():
         for arm, row in arms.items():
@@ -97,7 +99,8 @@ def table(summary: Mapping[str, Any], variant: Variant) -> Table:
             spent = f"{row[variant.spent]:,.0f}"
             cells = (f"{mean:.2f} ± {error:.2f}", spent, f"{row['seconds']:.0f}", str(to["reached"]))
             ends = ("-" if to[key] is None else f"{to[key]:,.0f}" for key in (variant.spent, "seconds"))
-            shown.add_row(task, variant.arms[arm], *cells, *ends)
+            auc_cell = ["-" if row.get("auc") is None else f"{row['auc']:.2f}"] if ranked else []
+            shown.add_row(task, variant.arms[arm], *cells, *ends, *auc_cell)
     return shown
 
 

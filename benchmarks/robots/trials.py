@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ class Senses:
 
     def __call__(self, observation: Mapping[str, Any]) -> NDArray[np.float32]:
         """What is taken in of n observations: float32, shape (n, size)."""
-        told = 4.0 * HashedWords(self.words)([str(sentence) for sentence in observation["instruction"]])
+        told = np.stack([_told(str(sentence), self.words) for sentence in observation["instruction"]])
         felt = (_felt(observation) - self.mean) / self.scale
         return np.clip(np.concatenate([felt, told], axis=1), -10.0, 10.0).astype(np.float32)
 
@@ -203,6 +204,11 @@ def timed(episode: Episode) -> dict[str, Any]:
     """The observations of a demonstration as a trial shows them."""
     time = np.linspace(0.0, 1.0, len(episode) + 1, dtype=np.float32)[:, None]
     return {**episode.observation, "time": time}
+
+
+@cache
+def _told(sentence: str, words: int) -> NDArray[np.float32]:
+    return 4.0 * HashedWords(words)([sentence])[0]  # of length 4, so that its numbers are about as large as the others
 
 
 def _felt(observation: Mapping[str, Any]) -> NDArray[np.float32]:
