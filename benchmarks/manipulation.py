@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown or (arguments.seeds is not None and arguments.seeds < 1):
         parser.error(f"unknown arms {unknown}" if unknown else f"--seeds must be at least 1, got {arguments.seeds}")
     runs = arguments.runs or Path("runs/manipulation-quick" if arguments.quick else "runs/manipulation")
-    console = Console(width=max(Console().width, 110))
+    console = Console(width=max(Console().width, 120))
     summaries = {}
     for name in names:
         variant = known[name]

@@ -32,7 +32,7 @@ ARMS = {
     "model": "progress model alone",
     "mixture": "plain mixture",
     "recommended": "WMRL, recommended",
-    "truth": "a true verdict for every trial",
+    "truth": "every verdict true",
 }
 
 

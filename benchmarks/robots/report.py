@@ -84,10 +84,12 @@ def _mean_error(values: NDArray[np.float64]) -> list[float]:
 
 def table(summary: Mapping[str, Any], variant: Variant) -> Table:
     """A row for each task and arm; where predicted rewards were checked, with how well they tell success from failure (AUC)."""
-    title = f"{variant.name}: {summary['seeds']} seeds"
+    title = f"{variant.name}, seeds: {summary['seeds']}"
     goal = f'what "{variant.arms["real"]}" reached in the end'
     caption = f"reached: seeds that got to {goal} (medians of {variant.unit} and seconds to it)"
-    shown = Table("task", "arm", title=title, caption=caption, title_justify="left")
+    shown = Table(title=title, caption=caption, title_justify="left")
+    for heading in ("task", "arm"):
+        shown.add_column(heading, no_wrap=True)
     ranked = any(row.get("auc") is not None for arms in summary["tasks"].values() for row in arms.values())
     headings = ("success", variant.unit, "seconds", "reached", f"{variant.unit} to it", "seconds to it")
     for heading in headings + ("AUC",) * ranked:
