@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,8 @@ def run_all(
                             bars.update(bar, completed=done)
 
                         shared = runs / f"seed-{seed}"
-                        record = variant.train(arm, task, variant.setting, seed=seed, folder=shared, tell=tell)
+                        # A copy, since a trainer may write into the arguments that it is given.
+                        record = variant.train(arm, task, deepcopy(variant.setting), seed=seed, folder=shared, tell=tell)
                         found = keep(record, runs, variant)
                     records.append(found)
     return records
@@ -78,6 +80,8 @@ def kept(runs: Path, variant: Variant, *, arm: str, task: str, seed: int) -> dic
     if not path.is_file():
         return None
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    # SB3's off-policy algorithms write this into the dict that they are given, and runs were kept with it.
+    found["setting"].get("sac", {}).get("policy_kwargs", {}).pop("use_sde", None)
     if found["setting"] != plain(variant.setting):
         raise SystemExit(f"{path} was run with other settings: choose another folder with --runs")
     return found

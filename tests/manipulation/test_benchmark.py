@@ -82,6 +82,21 @@ def test_runs_of_the_state_variant_are_kept_under_the_names_and_settings_that_th
     assert kept["setting"]["sac"]["policy_kwargs"] == {"net_arch": [128, 128]}
 
 
+def test_what_a_trainer_writes_into_its_arguments_does_not_make_other_settings_of_them(tmp_path: Path) -> None:
+    def train(arm: str, task: str, setting: state.Setting, *, seed: int, **_: Any) -> dict[str, Any]:
+        setting.sac["policy_kwargs"]["use_sde"] = False  # as SB3's SAC does
+        return record(arm, seed=seed, curve=[(1, 0.0)], task=task)
+
+    variant = replace(state.variant(quick=False), train=train)
+    first = run(variant, tmp_path)
+    assert run(state.variant(quick=False), tmp_path) == first
+    path = tmp_path / "push-model-1.json"
+    kept = json.loads(path.read_text())
+    kept["setting"]["sac"]["policy_kwargs"]["use_sde"] = False  # as runs were kept that are still good
+    path.write_text(json.dumps(kept))
+    assert run(state.variant(quick=False), tmp_path) == first
+
+
 RECORDS = [
     record("real", seed=0, curve=[(2, 0.0), (4, 0.5)]),
     record("real", seed=1, curve=[(2, 0.5), (4, 1.0)]),
