@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,8 +33,14 @@ def smollm2() -> Path:
 
 
 @contextmanager
-def transformers_serve(weights: Path, *options: str) -> Iterator[str]:
-    """A server of ``transformers``, on a free port of loopback, for as long as the block runs: the address of its API."""
+def transformers_serve(weights: Path, *options: str, started: Callable[[int], None] = lambda process: None) -> Iterator[str]:
+    """A server of ``transformers``, on a free port of loopback, for as long as the block runs: the address of its API.
+
+    Args:
+        weights: folder of the model.
+        options: of the command line.
+        started: told the number of the server's process.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -49,6 +55,7 @@ def transformers_serve(weights: Path, *options: str) -> Iterator[str]:
         stdin=subprocess.DEVNULL,
         text=True,
     )
+    started(server.pid)
     assert server.stdout is not None
     said: list[str] = []
     try:

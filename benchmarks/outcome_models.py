@@ -6,8 +6,10 @@ five folds) and of tasks that it has not ("held-out tasks", each task in turn). 
 the model without any encoder (``"none"``: the environment's static features only).
 
 Speed is measured apart, in CPU time of one thread: batched predictions of design actions, of code that was seen before (parsed
-once, as the members of a group often share it), and of code that was not. Results go to
-``benchmarks/results/outcome_models.json`` and ``outcome_models.png``.
+once, as the members of a group often share it), and of code that was not, whose statements were, all but one, or were not. The
+static features of the latter stand beside what they cost when each was looked for in the whole script's tree, in turn with it.
+``--networks`` adds a sentence encoder and a causal language model. Results go to ``benchmarks/results/outcome_models.json`` and
+``outcome_models.png``.
 """
 
 from __future__ import annotations
@@ -30,12 +32,14 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.language_server import smollm2
 from benchmarks.outcome_scripts import Execution, as_attempt, as_outcome, executions
+from tests.autoresearch.plain_features import plain_features
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
 from wmrl_gym.envs.autoresearch import AutoResearchDesign, AutoResearchText
 from wmrl_gym.envs.autoresearch.design_env import DesignAttempt
 from wmrl_gym.envs.autoresearch.design_space import NVEC
 from wmrl_gym.envs.autoresearch.progress import VALID
+from wmrl_gym.envs.autoresearch.statements import statements
 from wmrl_gym.factored import Outcome
 from wmrl_gym.study.config import STUDY_TASKS
 from wmrl_gym.study.metering import open_sandbox
@@ -64,14 +68,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         executed = executions(arguments.per_task, seed=arguments.seed, sandbox=sandbox, file=KEPT)
     finally:
         sandbox.close()
-    table = fidelity(executed, encoders(arguments.networks), seed=arguments.seed)
+    contestants, started = encoders(arguments.networks), process_time()
+    table = fidelity(executed, contestants, seed=arguments.seed)
+    fidelity_cpu_s = process_time() - started
     counts = np.bincount([each.status for each in executed], minlength=7).tolist()
     document = {
         "machine": machine(),
         "scripts": len(executed),
         "statuses": dict(zip(AutoResearchText.statuses, counts, strict=True)),
     }
-    document |= {"execution_cpu_s": sum(each.cpu_s for each in executed), "fidelity": table, "speed": speed(executed)}
+    document |= {"execution_cpu_s": sum(each.cpu_s for each in executed), "fidelity_cpu_s": fidelity_cpu_s, "fidelity": table}
+    document["speed"] = speed(executed)
     show(document)
     arguments.results.mkdir(parents=True, exist_ok=True)
     (arguments.results / "outcome_models.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -191,13 +198,17 @@ def speed(executed: list[Execution]) -> dict[str, float]:
     rows = np.arange(256) % len(executed)
     repeated = batch.take(attempt, rows)
     x = np.hstack([text.features(repeated), model.encoder.encode(repeated.code)])
-    fresh = _fresh_code(repeated)
+    fresh, unheard = _fresh_code(repeated, whole=False), _fresh_code(repeated, whole=True)
     contestants: dict[str, Callable[[], Any]] = {
         "design actions, whole prediction": lambda: design.predict(next(designs), np.random.default_rng(0)),
         "code: hashing encoder alone": lambda: model.encoder.encode(repeated.code),
         "code: model alone, features given": lambda: model._expect(x, model._chances(x)),
         "code seen before, whole prediction": lambda: model.predict(repeated, np.random.default_rng(0)),
-        "new code, whole prediction": lambda: model.predict(next(fresh), np.random.default_rng(0)),
+        "new code, one statement new, whole prediction": lambda: model.predict(next(fresh), np.random.default_rng(0)),
+        "new code, all statements new, whole prediction": lambda: model.predict(next(unheard), np.random.default_rng(0)),
+        "new code, one statement new: static features": lambda: text.features(next(fresh)),
+        "new code, all statements new: static features": lambda: text.features(next(unheard)),
+        "the same, whole scripts, a walk for each feature": lambda: _walked(text, next(unheard)),
     }
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(8):
@@ -229,15 +240,22 @@ def _design_batches() -> Iterator[DesignAttempt]:
         yield DesignAttempt(rng.integers(0, 8, 256), rng.integers(0, NVEC, (256, len(NVEC))))
 
 
-def _fresh_code(attempt: Any) -> Iterator[Any]:
-    """The same scripts, each time with a line that no script has had."""
-    number = 0
+def _fresh_code(attempt: Any, *, whole: bool) -> Iterator[Any]:
+    """The same scripts, each time with a line that no script has had, or with one in each of its statements."""
+    number = 1_000_000 if whole else 0
     while True:
         code = []
         for each in attempt.code:
             number += 1
-            code.append(f"{each}version = {number}\n")
+            said = "".join(f"{piece.rstrip()}\n# {number}\n" for piece in statements(each)) if whole else each
+            code.append(f"{said}version = {number}\n")
         yield type(attempt)(attempt.task, attempt.kind, tuple(code))
+
+
+def _walked(text: AutoResearchText, attempt: Any) -> None:
+    """Static features as they were found at first."""
+    for task, code in zip(attempt.task, attempt.code, strict=True):
+        plain_features(code, text.tasks[task].spec.prediction_columns, text._columns[task])
 
 
 def _line(measures: dict[str, float]) -> str:
@@ -253,7 +271,7 @@ def show(document: dict[str, Any]) -> None:
             print(f"{name:<20} {'  '.join(f'{measures[each]:>9.3f}' for each in MEASURES)}")
     print("\npredictions a second of CPU time, in batches of 256")
     for name, rate in document["speed"].items():
-        print(f"{name:<40} {rate:>12,.0f}")
+        print(f"{name:<50} {rate:>12,.0f}")
 
 
 def draw(document: dict[str, Any], path: Path) -> None:
@@ -271,7 +289,7 @@ def draw(document: dict[str, Any], path: Path) -> None:
         axes.set_xticks(np.arange(len(rows)) + 0.2, list(rows), rotation=35, ha="right")
         axes.set_title(title, fontsize=10)
         axes.axhline(0, color="#444444", linewidth=0.8)
-    figure.axes[0].legend(fontsize=8)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     figure.savefig(path, dpi=130)
 
 

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 from rich.progress import track
@@ -32,8 +32,8 @@ SCRIPTS = (
     "open('/tmp/file', 'wb').write(bytes(1 << 20))",
 )
 SLOW = "while True: pass"
-FLAT = 100.0
-"""KiB that memory may grow in a thousand runs: a leak of a tenth of a kilobyte a run is seen."""
+FLAT = 512.0
+"""KiB that memory may grow in a thousand runs: a leak of half a kilobyte a run is seen, an allocator's single step is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,18 @@ def soak(runs: int, samples: int) -> tuple[list[Sample], int]:
 
 
 def sample(runs: int) -> Sample:
-    """What is in use now."""
+    """What is in use now, once the last run's processes have gone and the next one's wait: five looks in a row agree."""
+    looks = [look(runs)]
+    for _ in range(100):
+        sleep(0.1)
+        looks.append(look(runs))
+        if len(looks) >= 5 and len({each.processes for each in looks[-5:]}) == 1:
+            break
+    return looks[-1]
+
+
+def look(runs: int) -> Sample:
+    """What is in use at this moment."""
     below = descendants(os.getpid())
     return Sample(
         runs=runs,

@@ -14,7 +14,8 @@ from wmrl_gym.envs.autoresearch.design_env import AutoResearchDesign, DesignAtte
 from wmrl_gym.envs.autoresearch.design_space import NVEC, SLOTS, Design, one_hot
 from wmrl_gym.envs.autoresearch.grading import grade
 from wmrl_gym.envs.autoresearch.progress import STATUSES
-from wmrl_gym.envs.autoresearch.static_features import unbound_names, unknown_keywords
+from wmrl_gym.envs.autoresearch.script_facts import facts_of
+from wmrl_gym.envs.autoresearch.static_checks import unbound_names, unknown_keywords
 from wmrl_gym.factored import Outcome
 from wmrl_gym.sandbox import Limits, Sandbox
 
@@ -38,8 +39,8 @@ def execute(sandbox: Sandbox, task: str, action: np.ndarray, *, wall_s: float = 
 def test_every_design_is_a_script_without_faults_that_can_be_seen(action: tuple[int, ...], name: str) -> None:
     code = render_design(load_task(name), np.array(action))
     nodes = list(ast.walk(ast.parse(code)))
-    assert unbound_names(nodes) == set()
-    assert unknown_keywords(nodes) == set()
+    assert unbound_names(facts_of(code)) == set()
+    assert unknown_keywords(facts_of(code)) == set()
     imported = {alias.name for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names}
     used = {node.id for node in nodes if isinstance(node, ast.Name)}
     assert {name.split(".")[0] for name in imported} - {"pandas", "numpy"} <= used | {"os"}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import ast
-
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.outcome_scripts import scripts
+from tests.autoresearch.plain_features import compiles, plain_features
+from wmrl_gym.envs.autoresearch import AutoResearchText, script_facts
+from wmrl_gym.envs.autoresearch.reply import syntax_error
+from wmrl_gym.envs.autoresearch.script_facts import facts_of
+from wmrl_gym.envs.autoresearch.statements import COMPILES, statements
 from wmrl_gym.envs.autoresearch.static_checks import bad_values, failing_imports, unbound_names, unknown_columns, unknown_keywords
 from wmrl_gym.envs.autoresearch.static_features import STATIC_FEATURES, static_features
+from wmrl_gym.study.config import STUDY_TASKS
 
 GOOD = """\
 import os
@@ -77,32 +82,32 @@ def test_columns_that_are_not_written_are_noticed() -> None:
     ],
 )
 def test_names_that_are_used_but_never_bound(code: str, names: set[str]) -> None:
-    assert unbound_names(ast.walk(ast.parse(code))) == names
+    assert unbound_names(facts_of(code)) == names
 
 
 def test_keywords_are_checked_against_the_installed_signature() -> None:
     code = "from sklearn.svm import SVC as Machine\nMachine(C=1, gama=2)\nfrom sklearn.nowhere import X\nX(a=1)\nf(b=2)"
-    assert unknown_keywords(ast.walk(ast.parse(code))) == {("Machine", "gama")}
+    assert unknown_keywords(facts_of(code)) == {("Machine", "gama")}
 
 
 def test_values_that_the_installed_class_refuses_are_seen_also_behind_a_star() -> None:
     code = (
         "from sklearn.ensemble import *\nRandomForestClassifier(n_estimators=0, max_depth=None, criterion='gini', bootstrap=True)"
     )
-    assert bad_values(ast.walk(ast.parse(code))) == {("RandomForestClassifier", "n_estimators")}
-    assert bad_values(ast.walk(ast.parse("from sklearn.pipeline import make_pipeline\nmake_pipeline(memory=3)"))) == set()
+    assert bad_values(facts_of(code)) == {("RandomForestClassifier", "n_estimators")}
+    assert bad_values(facts_of("from sklearn.pipeline import make_pipeline\nmake_pipeline(memory=3)")) == set()
 
 
 def test_nothing_private_is_imported_for_a_scripts_sake() -> None:
     code = "from sklearn._loss import HalfSquaredError\nfrom sklearn.tests.test_common import x\nfrom sklearn import svm, nowhere"
-    assert failing_imports(ast.walk(ast.parse(code))) == {"sklearn._loss", "sklearn.tests.test_common", "sklearn.nowhere"}
+    assert failing_imports(facts_of(code)) == {"sklearn._loss", "sklearn.tests.test_common", "sklearn.nowhere"}
 
 
 def test_columns_that_a_script_makes_are_its_own() -> None:
     known = frozenset({"x", "y"})
     code = "train['z'] = train['x'] * 2\nframe = DataFrame({'w': 1}).assign(v=2)\ntrain['z'], frame['w'], frame['v'], frame['u']"
-    assert unknown_columns(ast.walk(ast.parse(code)), known) == {"u"}
-    assert unknown_columns(ast.walk(ast.parse(code)), frozenset()) == set()
+    assert unknown_columns(facts_of(code), known) == {"u"}
+    assert unknown_columns(facts_of(code), frozenset()) == set()
 
 
 @given(st.text(max_size=60))
@@ -120,3 +125,97 @@ def test_features_of_a_huge_number_are_finite() -> None:
 def test_cached_features_cannot_be_changed_by_a_caller() -> None:
     with pytest.raises(ValueError, match="read-only"):
         static_features(GOOD, ("price",))[0] = 5
+
+
+PIECES_OF_CODE = (
+    "import os\n",
+    "from sklearn.linear_model import Ridge\n",
+    "from sklearn.svm import SVC as Ridge, SVD\n",
+    "def f():\n    from sklearn.linear_model import Lasso as Ridge\n    return Ridge(alpha=-1, depth=2)\n",
+    "from sklearn.ensemble import *\n",
+    "from . import *\n",
+    "from nowhere.at import all as z\n",
+    "from .sklearn import thing\n",
+    "Ridge(alpha=-2.0, solver='fast', C=True)\n",
+    "RandomForestClassifier(n_estimators=0, max_depth=-0.0)\n",
+    "train['a'] = train[['x', 'y', 'q']][\"z\"]\n",
+    "x = {'a': 1, **y, 'b': ['x', 'id']}\n",
+    "pd.read_csv('Test.csv').assign(w=1e999)\n",
+    "for i in range(10):\n    pass\nelse:\n    i\n",
+    "try:\n    a\nexcept ValueError as error:\n    b\nfinally:\n    c\n",
+    "@property\n@staticmethod\ndef g(a, *b, c=1, **d): return lambda: (yield)\n",
+    "class A(B, metaclass=C):\n    k = 3\n",
+    "async def h():\n    await x\n",
+    "match x:\n    case [a, *b]:\n        a\n    case {'k': c, **d}:\n        c\n",
+    '"""A text\nimport nothing\nx = 1\n"""\n',
+    "y = '''\ndef broken(\n'''\n",
+    "z = f'{x!r:>{w}}'; del z\n",
+    "w = [\n1,\n2 ** 70,\n]\n",
+    '# a comment with """ in it\n',
+    "\n\n",
+    "    # indented comment\n",
+    "if os:\n  a = 'sample_submission price'\n",
+    "elif b:\n    pass\n",
+    "else:\n    pass\n",
+    "v = 1 + \\\n",
+    "u = 2 \\\n",
+    "global x\n",
+    "x: int = 3\n",
+    "from __future__ import annotations\n",
+    "from __future__ import braces\n",
+    "return 1\n",
+    "break\n",
+    "nonlocal n\n",
+    "def s():\n    global x\n    x = 0\n",
+    "\ufeffa = 1\n",
+    "b = 2\r",
+    "\x0cc = 3\n",
+    "d = 'unclosed\n",
+    "e = (\n",
+    ")\n",
+    " f = 1\n",
+    "\tg = 1\n",
+    "h = '\\d'\n",
+    "\x00",
+    "\ud800 = 1\n",
+    "i = 1",
+    "print(os.environ['SUBMISSION_PATH'], os.environ['DATA_DIR'])\n",
+)
+"""Statements and parts of some, whose meaning depends on their company in every way that Python knows."""
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(PIECES_OF_CODE), max_size=9), st.booleans())
+def test_statement_by_statement_the_answers_are_those_for_the_whole_script(pieces: list[str], forget: bool) -> None:
+    for remembered in (script_facts._SEEN, script_facts._KNOWN, COMPILES) if forget else ():
+        remembered.clear()
+    code, columns, known = "".join(pieces), ("price", "prob_a"), frozenset({"id", "x", "y"})
+    assert (syntax_error(code) is None) == compiles(code)
+    expected = plain_features(code, columns, known | {"price", "prob_a"} if known else known)
+    assert static_features(code, columns, data_columns=known).tobytes() == expected.tobytes()
+
+
+def test_the_features_of_a_fixed_sample_of_scripts_are_those_of_the_plain_way() -> None:
+    seen = 0
+    for name in STUDY_TASKS:
+        logic = AutoResearchText(name)
+        columns, known = logic.tasks[0].spec.prediction_columns, logic._columns[0]
+        for code in scripts(name, 12, seed=5):
+            expected = plain_features(code, columns, known)
+            assert static_features(code, columns, data_columns=known).tobytes() == expected.tobytes(), code
+            seen += bool(expected.any())
+    assert seen > 80
+
+
+def test_most_scripts_come_apart_into_statements() -> None:
+    for code in scripts("diabetes", 12, seed=5):
+        assert "".join(statements(code)) == code
+        assert len(statements(code)) > 5
+    assert len(statements('"""What it does.\n\nimport of nothing\n"""\nimport os\nx = 1\n')) == 3
+
+
+def test_a_syntax_error_is_told_as_of_the_whole_script() -> None:
+    assert syntax_error("import os\nx = 1\ny = = 2\n") == (
+        '  File "/workspace/solution.py", line 3\n    y = = 2\n        ^\nSyntaxError: invalid syntax'
+    )

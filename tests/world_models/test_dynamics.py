@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
-from tests.world_models.real_steps import random_steps
+from tests.bandit import Bandit
+from tests.world_models.real_steps import bandit_steps, random_steps
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
 from wmrl_gym.world_models import EnsembleDynamics, Interface, WorldModelError, evaluate
@@ -165,6 +168,58 @@ def test_it_learns_aside_and_a_checkpoint_says_from_what(tmp_path: Path) -> None
     again = EnsembleDynamics()
     again.load(tmp_path)
     assert again.span == model.span
+
+
+def test_what_was_learnt_is_counted_by_context_and_kept_in_the_checkpoint(tmp_path: Path) -> None:
+    model = EnsembleDynamics((16,), capacity=500, max_gradient_steps=20)
+    env = gym.make("Pendulum-v1")
+    model.bind(Interface(env.observation_space, env.action_space))
+    data = random_steps("Pendulum-v1", 600)
+    data = replace(data, context=np.repeat([3, 0, 2], [150, 50, 400]))
+    model.update(data, np.random.default_rng(0))
+    assert model.span.by_context == {"3": 50, "0": 50, "2": 400}  # of the oldest a hundred are gone
+    assert sum(model.span.by_context.values()) == model.span.kept
+    model.save(tmp_path)
+    assert json.loads((tmp_path / "dynamics.json").read_text())["trained_on"]["by_context"] == {"0": 50, "2": 400, "3": 50}
+    again = EnsembleDynamics()
+    again.load(tmp_path)
+    assert again.span == model.span
+    again.bind(Interface(env.observation_space, env.action_space))
+    again.update(batch.take(data, np.arange(200)), np.random.default_rng(0))
+    assert again.span.by_context == {"3": 150, "0": 50, "2": 300}
+
+
+def test_contexts_of_a_factored_environment_have_their_names(tmp_path: Path) -> None:
+    bandit = Bandit()
+    data = bandit_steps(bandit, 60)
+    model = EnsembleDynamics((16,), min_transitions=20, max_gradient_steps=5)
+    model.bind(Interface(bandit.observation_space, bandit.action_space, bandit.reward_range, bandit))
+    model.update(data, np.random.default_rng(0))
+    counts = np.bincount(data.context)
+    expected = {name: int(count) for name, count in zip(bandit.contexts, counts, strict=True) if count}
+    assert model.span.by_context == expected
+    assert len(expected) > 1
+    model.save(tmp_path)
+    again = EnsembleDynamics()
+    again.load(tmp_path)
+    assert again.span.by_context == expected
+
+
+def test_a_checkpoint_of_before_contexts_were_counted_still_loads(tmp_path: Path) -> None:
+    learnt("ts1").save(tmp_path)
+    arrays = load_file(tmp_path / "dynamics.safetensors")
+    del arrays["replay.context"]
+    save_file(arrays, tmp_path / "dynamics.safetensors")
+    document = json.loads((tmp_path / "dynamics.json").read_text())
+    del document["contexts"]
+    (tmp_path / "dynamics.json").write_text(json.dumps(document))
+    model = EnsembleDynamics()
+    model.load(tmp_path)
+    assert model.span.by_context == {"unknown": 600}
+    env = gym.make("Pendulum-v1")
+    model.bind(Interface(env.observation_space, env.action_space))
+    model.update(random_steps("Pendulum-v1", 50), np.random.default_rng(0))
+    assert model.span.by_context == {"unknown": 600, "0": 50}
 
 
 def test_it_goes_on_predicting_while_it_learns_in_the_background() -> None:

@@ -284,5 +284,5 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(WorldModelError, match="these hold none"):
         evaluate(fitted(bandit), replace(bandit_steps(bandit, 2), attempt=None), interface=bound(bandit))
     unanswered = replace(data, reward_valid=np.zeros(len(data), bool))
-    with pytest.raises(WorldModelError, match="answers none of the 0 steps"):
+    with pytest.raises(WorldModelError, match="none of the 18 steps has a real reward to compare with"):
         evaluate(Walk(), unanswered, interface=interface())

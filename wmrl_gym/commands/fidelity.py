@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from wmrl_gym.commands.settings import settings_of
 
 
 def add(commands: Any) -> None:
@@ -19,6 +22,8 @@ def add(commands: Any) -> None:
     fidelity.add_argument(
         "--out", type=Path, default=None, help="folder for fidelity.json and fidelity.png (default: the model's)"
     )
+    fidelity.add_argument("--backend", default=None, metavar="PLACE", help=_BACKEND)
+    fidelity.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=_SETTING)
     fidelity.add_argument("--seed", type=int, default=0, help="of the model's randomness (default: 0)")
     fidelity.set_defaults(run=run)
 
@@ -26,8 +31,12 @@ def add(commands: Any) -> None:
 _EPISODES = "held-out: of the data set that the model was fitted to, those that it never saw; all of another (default)"
 
 
+_BACKEND = "what answers a language model's questions: a server's address or a folder of weights (default: the saved one)"
+_SETTING = "a setting of that back end, in JSON, such as model=NAME or timeout_s=30; keys are read from the environment"
+
+
 def run(arguments: argparse.Namespace) -> int:
-    """Print the tables, and write the numbers and the picture; returns the exit status."""
+    """Print the tables, and write the numbers and the picture; returns the exit status: 1 where nothing was answered."""
     import gymnasium as gym
     from rich.console import Console
 
@@ -35,29 +44,54 @@ def run(arguments: argparse.Namespace) -> int:
 
     console = Console()
     try:
-        report = _evaluate(arguments)
+        model = _load(arguments)
+        report = _evaluate(model, arguments)
     except (ValueError, WorldModelError, gym.error.Error) as error:
         print(f"wmrl fidelity: {error}", file=sys.stderr)
         return 2
     report.show(console)
+    document, said = report.to_dict(), _said(model)
+    if said:
+        document["asked"] = asdict(model.asked)
+        console.print(said, soft_wrap=True, markup=False)
     out = arguments.model if arguments.out is None else arguments.out
     out.mkdir(parents=True, exist_ok=True)
-    (out / "fidelity.json").write_text(json.dumps(report.to_dict(), indent=1) + "\n", encoding="utf-8")
+    (out / "fidelity.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     report.plot(out / "fidelity.png")
     console.print(f"{out / 'fidelity.json'} and {out / 'fidelity.png'}", soft_wrap=True)
+    if report.reward.n == 0:
+        print(f"wmrl fidelity: none of the {report.reward.n_unknown} steps was answered", file=sys.stderr)
+        return 1
     return 0
 
 
-def _evaluate(arguments: argparse.Namespace) -> Any:
-    from wmrl_gym.world_models import OutcomeModel
-    from wmrl_gym.world_models.fidelity import evaluate
-    from wmrl_gym.world_models.fitting import read_fit, recorded
+def _said(model: Any) -> str:
+    """What became of a language model's questions; "" of a model that asks none."""
+    if not hasattr(model, "asked"):
+        return ""
+    problem = getattr(model.backend, "last_problem", "")
+    return str(model.asked) + (f"; the last problem of {model.backend!r}: {problem}" if problem else "")
+
+
+def _load(arguments: argparse.Namespace) -> Any:
+    from wmrl_gym.world_models.fitting import read_fit
     from wmrl_gym.world_models.loading import load_model
 
     fit = read_fit(arguments.model)
-    model = load_model(arguments.model if fit is None else arguments.model / fit["checkpoint"])
+    folder = arguments.model if fit is None else arguments.model / fit["checkpoint"]
+    return load_model(folder, backend=arguments.backend, backend_settings=settings_of(arguments.set))
+
+
+def _evaluate(model: Any, arguments: argparse.Namespace) -> Any:
+    from wmrl_gym.world_models import LLMWorldModel, OutcomeModel
+    from wmrl_gym.world_models.fidelity import evaluate
+    from wmrl_gym.world_models.fitting import read_fit, recorded
+
+    fit = read_fit(arguments.model)
     dataset = str(Path(arguments.dataset).absolute()) if Path(arguments.dataset).is_dir() else arguments.dataset
-    episodes, interface = recorded(dataset, "outcome" if isinstance(model, OutcomeModel) else "dynamics")
+    kinds = (("outcome", OutcomeModel), ("llm", LLMWorldModel))
+    kind = next((name for name, made in kinds if isinstance(model, made)), "dynamics")
+    episodes, interface = recorded(dataset, kind)
     numbers = list(range(len(episodes)))
     if fit is not None and fit["plan"]["dataset"] == dataset and arguments.episodes == "held-out":
         numbers = fit["held_out"]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any, ClassVar, Literal
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import gymnasium as gym
 
@@ -57,7 +57,7 @@ class ChatClient:
         max_reply_bytes: a longer reply is not read.
         response_format: how the server is told of the form of the answers: OpenAI's and vLLM's ``"json_schema"``, llama.cpp's
             ``"json_object"`` with a schema, or ``"none"``. The answers are checked here in any case.
-        extra: further keys of each request's body.
+        extra: further keys of each request's body; they are saved with a world model, so that they are no place for a secret.
         clock: seconds that never go back.
 
     Raises:
@@ -117,7 +117,13 @@ class ChatClient:
         self._dead_until: float | None = None
 
     def __repr__(self) -> str:
-        return f"ChatClient({self.base_url!r}, {self.model!r})"  # never the key
+        return f"ChatClient({_without_password(self.base_url)!r}, {self.model!r})"  # never the key
+
+    def settings(self) -> dict[str, Any]:
+        """What makes the same client again, as json: never the key, nor a password in the address."""
+        return {"kind": "server", "base_url": _without_password(self.base_url)} | {
+            name: getattr(self, name) for name in _SETTINGS
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_counting"}
@@ -267,6 +273,27 @@ def _run(coroutine: Coroutine[Any, Any, list[Reply | _Failure]]) -> list[Reply |
         return asyncio.run(coroutine)
     with ThreadPoolExecutor(1) as thread:  # this thread has a loop of its own, as in a notebook
         return thread.submit(asyncio.run, coroutine).result()
+
+
+_SETTINGS = (
+    "model",
+    "api_key_env",
+    "concurrency",
+    "timeout_s",
+    "retries",
+    "backoff_s",
+    "cooldown_s",
+    "max_tokens",
+    "temperature",
+    "max_reply_bytes",
+    "response_format",
+    "extra",
+)
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _is_loopback(url: str) -> bool:

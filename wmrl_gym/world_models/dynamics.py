@@ -132,6 +132,7 @@ class EnsembleDynamics(WorldModel):
         self._fit: Fit | None = None
         self._learnt = 0
         self._spaces: tuple[str, str] | None = None
+        self._contexts: tuple[str, ...] = ()
         self._codecs: tuple[ObservationCodec, ActionCodec] | None = None
 
     def bind(self, interface: Interface) -> None:
@@ -156,11 +157,11 @@ class EnsembleDynamics(WorldModel):
 
     @property
     def span(self) -> DataSpan:
-        """Which transitions the present fit was trained on; contexts are not told apart."""
+        """Which transitions the present fit was trained on; contexts have a factored environment's names, else their numbers."""
         if self._fit is None:
             return DataSpan(0, 0, 0, {})
         first = max(0, self._learnt - self.capacity)
-        return DataSpan(first, self._learnt, self._learnt - first, {})
+        return DataSpan(first, self._learnt, self._learnt - first, self._replay.by_context(self._learnt, self._contexts))
 
     def begin(self, observation: Any, info: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> DynamicsState:
         vector = self._bound[0].encode(observation)
@@ -229,6 +230,7 @@ class EnsembleDynamics(WorldModel):
         self._replay, self._fit, self._learnt = digested.replay, digested.fitted, digested.learnt
         if self._replay.added and self.interface is not None:
             self._spaces = _spaces_of(self.interface)
+            self._contexts = () if self.interface.factored is None else tuple(self.interface.factored.contexts)
         return digested.measures
 
     def _experience(self, transitions: Transitions, rng: np.random.Generator) -> Experience:
@@ -249,13 +251,14 @@ class EnsembleDynamics(WorldModel):
             transitions.terminated.copy(),
             held_out,
             counts,
+            transitions.context.astype(np.int64),
         )
 
     def save(self, path: str | Path) -> None:
         """Write networks, kept transitions and settings: ``dynamics.safetensors`` and ``dynamics.json`` below ``path``."""
         settings = asdict(self.settings) | {name: getattr(self, name) for name in _SETTINGS}
         replay = self._replay
-        saved = Checkpoint(settings, self._spaces, replay.added, self._learnt, replay.kept, self._fit)
+        saved = Checkpoint(settings, self._spaces, self._contexts, replay.added, self._learnt, replay.kept, self._fit)
         saved.write(Path(path), trained_on=self.span)
 
     def load(self, path: str | Path) -> None:
@@ -269,7 +272,7 @@ class EnsembleDynamics(WorldModel):
         if interface is not None:
             _check_spaces(saved.spaces, interface)
         EnsembleDynamics.__init__(self, **saved.settings)
-        self._fit, self._spaces, self._learnt = saved.fitted, saved.spaces, saved.learnt
+        self._fit, self._spaces, self._contexts, self._learnt = saved.fitted, saved.spaces, saved.contexts, saved.learnt
         self._replay = Replay(self.capacity, self.settings.n_members, kept=saved.kept, added=saved.added)
         if interface is not None:
             self.bind(interface)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from wmrl_gym.world_models.base import DataSpan, WorldModelError
 from wmrl_gym.world_models.dynamics_fit import Fit, Scales, Seen
 from wmrl_gym.world_models.dynamics_networks import EnsembleMLP, Scale
-from wmrl_gym.world_models.dynamics_replay import Experience
+from wmrl_gym.world_models.dynamics_replay import UNKNOWN_CONTEXT, Experience
 
 _ARRAYS, _DOCUMENT = "dynamics.safetensors", "dynamics.json"
 _FORMAT = 1
@@ -27,6 +27,7 @@ class Checkpoint:
     Args:
         settings: its constructor's arguments.
         spaces: the observation and action space that it was trained in, as text; None before it was given anything.
+        contexts: names of the contexts of a factored environment, by their numbers; () elsewhere.
         added: transitions ever given: it was trained on the last ``len(kept)`` of them.
         learnt: of these, how many the fit has seen.
         kept: the transitions that are kept.
@@ -35,6 +36,7 @@ class Checkpoint:
 
     settings: dict[str, Any]
     spaces: tuple[str, str] | None
+    contexts: tuple[str, ...]
     added: int
     learnt: int
     kept: Experience | None
@@ -46,7 +48,7 @@ class Checkpoint:
 
         folder.mkdir(parents=True, exist_ok=True)
         document: dict[str, Any] = {"model": "EnsembleDynamics", "format": _FORMAT, "settings": self.settings}
-        document |= {"spaces": self.spaces, "added": self.added, "learnt": self.learnt}
+        document |= {"spaces": self.spaces, "contexts": self.contexts, "added": self.added, "learnt": self.learnt}
         document["trained_on"] = trained_on.as_json()
         arrays: dict[str, NDArray[Any]] = {}
         if self.kept is not None:
@@ -83,13 +85,19 @@ class Checkpoint:
             if (document["model"], document["format"]) != ("EnsembleDynamics", _FORMAT):
                 found = f"{document['model']} of format {document['format']}"
                 raise WorldModelError(f"expected EnsembleDynamics of format {_FORMAT} in {folder}, got {found}")
-            names = [field.name for field in fields(Experience)]
-            kept = Experience(**{name: arrays[f"replay.{name}"] for name in names}) if "replay.reward" in arrays else None
+            kept = _experience_of(arrays) if "replay.reward" in arrays else None
             fitted = _fit_of(arrays, document["fit"]) if "fit" in document else None
             spaces = None if document["spaces"] is None else (document["spaces"][0], document["spaces"][1])
-            return cls(document["settings"], spaces, document["added"], document["learnt"], kept, fitted)
+            contexts = tuple(document.get("contexts", ()))  # as replay.context, not there at first
+            return cls(document["settings"], spaces, contexts, document["added"], document["learnt"], kept, fitted)
         except (SafetensorError, json.JSONDecodeError, KeyError, TypeError) as error:
             raise WorldModelError(f"the checkpoint in {folder} is damaged: {error!r}") from error
+
+
+def _experience_of(arrays: dict[str, NDArray[Any]]) -> Experience:
+    # Checkpoints did not hold contexts at first.
+    arrays.setdefault("replay.context", np.full(len(arrays["replay.reward"]), UNKNOWN_CONTEXT, np.int64))
+    return Experience(**{field.name: arrays[f"replay.{field.name}"] for field in fields(Experience)})
 
 
 def _fit_arrays(fitted: Fit) -> dict[str, NDArray[Any]]:

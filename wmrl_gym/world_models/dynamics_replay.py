@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,8 @@ from numpy.typing import NDArray
 
 from wmrl_gym import batch
 
+UNKNOWN_CONTEXT = -1
+"""Of transitions out of checkpoints that did not say."""
 _HELD_OUT = 0.15
 """Share of the transitions that no member trains on."""
 
@@ -27,6 +30,7 @@ class Experience:
         held_out: bool, shape (N,). For early stopping and for choosing elites; decided when the transition arrives.
         counts: uint8, shape (N, E). How often each member's bootstrap sample holds the transition: Poisson(1), so that samples
             can grow as data arrives (online bagging, Oza and Russell 2001).
+        context: int64, shape (N,). Which task each belongs to; :data:`UNKNOWN_CONTEXT` where that was not kept.
     """
 
     observation: NDArray[np.float32]
@@ -37,6 +41,7 @@ class Experience:
     terminated: NDArray[np.bool_]
     held_out: NDArray[np.bool_]
     counts: NDArray[np.uint8]
+    context: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -78,6 +83,25 @@ class Replay:
         if len(whole) > self.capacity:
             kept = batch.take(whole, np.arange(len(whole) - self.capacity, len(whole)))
         return Replay(self.capacity, self.n_members, kept, self.added + len(new))
+
+    def by_context(self, learnt: int, names: Sequence[str]) -> dict[str, int]:
+        """How many of the kept transitions each context has, of the first ``learnt`` that were ever added.
+
+        Args:
+            learnt: transitions, from the first ever added on.
+            names: of the contexts; those without one are named by their numbers.
+        """
+        if self.kept is None:
+            return {}
+        rows = max(0, len(self.kept) - (self.added - learnt))
+        numbers, counts = np.unique(self.kept.context[:rows], return_counts=True)
+
+        def name(number: int) -> str:
+            if number == UNKNOWN_CONTEXT:
+                return "unknown"
+            return names[number] if number < len(names) else str(number)
+
+        return {name(number): count for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)}
 
 
 def training_rows(data: Experience) -> list[NDArray[np.int64]]:

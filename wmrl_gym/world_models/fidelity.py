@@ -47,7 +47,7 @@ def evaluate(
     One step: each real step is predicted from its real observation. Of a factored environment each *attempt* is predicted by
     itself, and its value compared, since a reward that is paid at the end would hide the turns before; what its gate answers, or
     infrastructure lost, is left out. Several steps: rollouts along real actions, wherever a step's next observation is the next
-    step's observation.
+    step's observation. What the model does not answer, such as while its server is down, is counted and not scored.
 
     Args:
         model: a model that has learnt something.
@@ -60,8 +60,8 @@ def evaluate(
         seed: of the model's randomness, and of the choice of starts.
 
     Raises:
-        WorldModelError: the model is not bound, knows nothing yet, or answers none of the steps; or a factored environment's data
-            hold no attempts.
+        WorldModelError: the model is not bound or knows nothing yet; none of the steps has a real reward; or a factored
+            environment's data hold no attempts.
         ValueError: there are no steps, or an argument is out of range.
 
     >>> from wmrl_gym.world_models import Prediction
@@ -89,8 +89,8 @@ def evaluate(
         assert data.outcome is not None
         real, counted = data.outcome.value, data.outcome.known & ~factored.gate(data.attempt)[0]
     both = counted & told.valid
-    if not both.any():
-        raise WorldModelError(f"{type(model).__name__} answers none of the {int(counted.sum())} steps that have a real reward")
+    if not counted.any():
+        raise WorldModelError(f"none of the {len(data)} steps has a real reward to compare with")
     chosen = np.flatnonzero(both)
     shown = chosen if len(chosen) <= _MOST_SHOWN else np.sort(rng.choice(chosen, _MOST_SHOWN, replace=False))
     return FidelityReport(
@@ -212,10 +212,14 @@ def _rewards(
     groups: NDArray[np.int64],
 ) -> RewardFidelity:
     error = predicted[both] - real[both]
+    n, asked = int(both.sum()), int(counted.sum())
+    if n == 0:
+        nan = float("nan")
+        return RewardFidelity(0, asked, mae=nan, bias=nan, variance=nan, real_variance=nan, rank_correlation=nan, n_groups=0)
     correlation, n_groups = rank_correlation(predicted[both], real[both], groups=np.asarray(groups)[both])
     return RewardFidelity(
-        n=int(both.sum()),
-        unknown=1.0 - float(both.sum() / counted.sum()),
+        n=n,
+        n_unknown=asked - n,
         mae=float(np.abs(error).mean()),
         bias=float(error.mean()),
         variance=float(error.var()),

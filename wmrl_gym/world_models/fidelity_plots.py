@@ -28,7 +28,7 @@ def draw(report: FidelityReport, path: Path) -> None:
     panels = [_scatter]
     panels += [_coverage] * (report.calibration is not None)
     panels += [_horizon] * (report.horizon is not None)
-    panels += [_confusion] * (report.status is not None)
+    panels += [_confusion] * (report.status is not None and bool(report.status.confusion.any()))
     figure = Figure(figsize=(3.6 * len(panels), 3.4), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
@@ -39,12 +39,15 @@ def draw(report: FidelityReport, path: Path) -> None:
 
 
 def _scatter(axes: Any, report: FidelityReport) -> None:
+    axes.set_xlabel("real")
+    axes.set_ylabel("predicted")
+    if not len(report.scatter):
+        axes.set_title("nothing was answered", fontsize=10)
+        return
     real, predicted = report.scatter.T
     axes.scatter(real, predicted, s=6, alpha=0.4, color=_COLOUR, linewidths=0)
     ends = [float(min(real.min(), predicted.min())), float(max(real.max(), predicted.max()))]
     axes.plot(ends, ends, color=_REFERENCE, linewidth=1)
-    axes.set_xlabel("real")
-    axes.set_ylabel("predicted")
     axes.set_title(f"rewards, MAE {report.reward.mae:.3g}", fontsize=10)
 
 

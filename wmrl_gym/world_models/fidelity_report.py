@@ -20,8 +20,8 @@ class RewardFidelity:
 
     Args:
         n: steps compared.
-        unknown: share of the steps with a real reward on which the model did not answer.
-        mae: mean absolute error.
+        n_unknown: steps with a real reward on which the model did not answer; they are not compared.
+        mae: mean absolute error; this and what follows is NaN where no step was answered.
         bias: mean error.
         variance: of the error around the bias.
         real_variance: of the real rewards: an error of this variance is that of a constant.
@@ -31,13 +31,18 @@ class RewardFidelity:
     """
 
     n: int
-    unknown: float
+    n_unknown: int
     mae: float
     bias: float
     variance: float
     real_variance: float
     rank_correlation: float
     n_groups: int
+
+    @property
+    def unknown(self) -> float:
+        """Share of the steps with a real reward on which the model did not answer."""
+        return self.n_unknown / (self.n + self.n_unknown)
 
     @property
     def r2(self) -> float:
@@ -84,13 +89,13 @@ class StatusFidelity:
 
     @property
     def accuracy(self) -> float:
-        """Share of the attempts whose status is predicted."""
-        return float(np.trace(self.confusion) / self.confusion.sum())
+        """Share of the attempts whose status is predicted; NaN where none was answered."""
+        return _share(int(np.trace(self.confusion)), int(self.confusion.sum()))
 
     @property
     def commonest(self) -> float:
         """Share of the commonest real status: the accuracy of always predicting it."""
-        return float(self.confusion.sum(axis=1).max() / self.confusion.sum())
+        return _share(int(self.confusion.sum(axis=1).max()), int(self.confusion.sum()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +175,9 @@ class FidelityReport:
         parts = {name: getattr(self, name) for name in ("reward", "calibration", "status", "horizon", "termination")}
         document: dict[str, Any] = {"model": self.model, "transitions": self.transitions}
         document |= {name: None if part is None else _plain(asdict(part)) for name, part in parts.items()}
-        document["reward"]["r2"] = _plain(self.reward.r2)
+        document["reward"] |= {"unknown": self.reward.unknown, "r2": _plain(self.reward.r2)}
         if self.status is not None:
-            document["status"] |= {"accuracy": self.status.accuracy, "commonest": self.status.commonest}
+            document["status"] |= {name: _plain(getattr(self.status, name)) for name in ("accuracy", "commonest")}
         if self.termination is not None:
             names = ("precision", "recall", "f1")
             document["termination"] |= {name: _plain(getattr(self.termination, name)) for name in names}
@@ -190,10 +195,10 @@ class FidelityReport:
         return shown
 
     def confusion_table(self) -> Table | None:
-        """Attempts by real and predicted status; statuses that never occur are left out."""
+        """Attempts by real and predicted status; statuses that never occur are left out. None where there are no attempts."""
         from rich.table import Table
 
-        if self.status is None:
+        if self.status is None or not self.status.confusion.any():
             return None
         counts = self.status.confusion
         kept = np.flatnonzero(counts.sum(axis=0) + counts.sum(axis=1))
@@ -219,8 +224,9 @@ class FidelityReport:
         reward = self.reward
         what = "value of an attempt" if self.status is not None else "reward"
         rows = [
-            (f"{what}: MAE", _number(reward.mae), f"of {reward.n:,} steps; {reward.unknown:.1%} were not answered"),
-            ("bias", f"{reward.bias:+.4g}", "mean of predicted minus real"),
+            (f"{what}: MAE", _number(reward.mae), f"of the {reward.n:,} steps that were answered"),
+            ("not answered", f"{reward.n_unknown:,}", f"{reward.unknown:.1%}: unknown, and not scored"),
+            ("bias", _number(reward.bias, sign="+"), "mean of predicted minus real"),
             ("variance", _number(reward.variance), f"of the error; real ones vary by {_number(reward.real_variance)}"),
             ("R²", _number(reward.r2), "share of the real variance explained"),
             ("rank correlation", _number(reward.rank_correlation), f"within {reward.n_groups:,} groups, Spearman's"),
@@ -229,7 +235,8 @@ class FidelityReport:
             for level in (0.5, 0.9):
                 rows.append((f"coverage at {level:.0%}", f"{self.calibration.at(level):.0%}", "by reward_std"))
         if self.status is not None:
-            rows.append(("status accuracy", f"{self.status.accuracy:.0%}", f"the commonest alone: {self.status.commonest:.0%}"))
+            accuracy, commonest = _percent(self.status.accuracy), _percent(self.status.commonest)
+            rows.append(("status accuracy", accuracy, f"the commonest alone: {commonest}"))
             told = f"of {self.status.n_error_types:,} named exceptions"
             rows.append(("error type accuracy", _number(self.status.error_type_accuracy), told))
         if self.termination is not None:
@@ -243,8 +250,16 @@ class FidelityReport:
         return rows
 
 
-def _number(value: float) -> str:
-    return "-" if np.isnan(value) else f"{value:.4g}"
+def _number(value: float, sign: str = "") -> str:
+    return "-" if np.isnan(value) else f"{value:{sign}.4g}"
+
+
+def _percent(share: float) -> str:
+    return "-" if np.isnan(share) else f"{share:.0%}"
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else float("nan")
 
 
 def _plain(value: Any) -> Any:

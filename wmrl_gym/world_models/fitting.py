@@ -13,9 +13,10 @@ import numpy as np
 
 from wmrl_gym.data.minari_reading import MinariEpisodes
 from wmrl_gym.world_models.base import Interface, WorldModel, WorldModelError
-from wmrl_gym.world_models.loading import load_model, new_model
+from wmrl_gym.world_models.loading import MODELS, load_model, new_model
 
 _DOCUMENT = "fit.json"
+_OF_OUTCOMES = {"outcome": "OutcomeModel", "llm": "LLMWorldModel"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,9 @@ class FitPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Check each number."""
+        """Check the kind and each number."""
+        if self.model not in MODELS:
+            raise ValueError(f"the model must be one of {', '.join(MODELS)}, got {self.model!r}")
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out must lie in [0, 1), got {self.held_out}")
         if self.chunk < 1:
@@ -151,19 +154,23 @@ def read_fit(folder: str | Path) -> dict[str, Any] | None:
 def recorded(dataset: str | Path, model: str) -> tuple[MinariEpisodes, Interface]:
     """The episodes of a data set as a model of this kind needs them, and the interface of their environment.
 
-    An outcome model needs the environment's own bookkeeping, so that the environment must be installed; others need no more than
-    the data set.
+    A model of outcomes needs the environment's own bookkeeping, so that the environment must be installed; others need the data
+    set alone.
+
+    Args:
+        dataset: its folder, or its id.
+        model: a kind in :data:`~wmrl_gym.world_models.loading.MODELS`, or "llm".
 
     Raises:
-        ValueError: an outcome model is wanted, and the environment is not factored.
+        ValueError: a model of outcomes is wanted, and the environment is not factored.
     """
     episodes = MinariEpisodes(dataset)
-    if model != "outcome":
+    if model not in _OF_OUTCOMES:
         return episodes, Interface(episodes.observation_space, episodes.action_space)
     env = episodes.make_env()
     factored = getattr(env.unwrapped, "factored", None)
     if factored is None:
-        raise ValueError(f"OutcomeModel needs a factored environment, and {dataset} is of {env}: fit a dynamics model")
+        raise ValueError(f"{_OF_OUTCOMES[model]} needs a factored environment, and {dataset} is of {env}: fit a dynamics model")
     interface = Interface(env.observation_space, env.action_space, factored.reward_range, factored)
     return MinariEpisodes(dataset, factored=factored), interface
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from wmrl_gym.data.transitions import Transitions
 from wmrl_gym.factored import Printed
 from wmrl_gym.world_models.attempts import AttemptModel, Foresight
 from wmrl_gym.world_models.base import Interface, WorldModelError
+from wmrl_gym.world_models.llm_checkpoint import SavedLLM
 from wmrl_gym.world_models.llm_prompts import Design, Example, Prompts, Verdict, read_feedback
 from wmrl_gym.world_models.llm_schema import LanguageModel, Question, Reply
 
@@ -44,6 +44,11 @@ class AskedFor:
     unreadable: int = 0
     unanswered: int = 0
     unknown: int = 0
+
+    def __str__(self) -> str:
+        questions = f"{self.questions:,} questions about {self.attempts:,} attempts"
+        replies = f"{self.answered:,} answered, {self.unreadable:,} not readably, {self.unanswered:,} not at all"
+        return f"{questions} were asked: {replies}; of {self.unknown:,} attempts nothing is known"
 
 
 class LLMWorldModel(AttemptModel):
@@ -97,13 +102,13 @@ class LLMWorldModel(AttemptModel):
             raise ValueError(f"buckets must be at least two shares in [0, 1], ascending, got {dict(buckets)}")
         self.backend, self.design = backend, design
         self.samples = 1 if backend.knows_chances else samples
-        self.shots, self.capacity, self.cache_size = shots, capacity, cache
+        self.shots, self.capacity, self.cache = shots, capacity, cache
         self.max_code, self.max_briefing, self.buckets = max_code, max_briefing, dict(buckets)
         self.asked = AskedFor()
         self.executions = 0
         self._shown: list[tuple[str, Example]] = []
         """The context's name, and the executed attempt."""
-        self._cache: OrderedDict[Question, Reply] = OrderedDict()
+        self._remembered: OrderedDict[Question, Reply] = OrderedDict()
 
     def bind(self, interface: Interface) -> None:
         super().bind(interface)
@@ -199,18 +204,18 @@ class LLMWorldModel(AttemptModel):
     def _answers(self, questions: list[Question]) -> dict[Question, Reply]:
         """The replies, each question asked once, and not at all if it is remembered."""
         distinct = list(dict.fromkeys(questions))
-        new = [question for question in distinct if question not in self._cache]
-        answers = {question: self._cache[question] for question in distinct if question in self._cache}
+        new = [question for question in distinct if question not in self._remembered]
+        answers = {question: self._remembered[question] for question in distinct if question in self._remembered}
         self.asked.questions += len(questions)
         self.asked.repeated += len(questions) - len(new)
         for question, reply in zip(new, self.backend.ask(new) if new else [], strict=True):
             if reply is not None:
                 answers[question] = reply
         for question, reply in answers.items():
-            self._cache[question] = reply
-            self._cache.move_to_end(question)
-        while len(self._cache) > self.cache_size:
-            self._cache.popitem(last=False)
+            self._remembered[question] = reply
+            self._remembered.move_to_end(question)
+        while len(self._remembered) > self.cache:
+            self._remembered.popitem(last=False)
         return answers
 
     def _examples(self, code: str, context: int) -> list[Example]:
@@ -234,55 +239,31 @@ class LLMWorldModel(AttemptModel):
         chosen = [example for _, _, example in sorted(order, key=lambda each: each[:2])[: self.shots]]
         return chosen[::-1]  # the most alike stands last, next to the question
 
+    @property
+    def shown(self) -> Sequence[tuple[str, Example]]:
+        """The executed attempts that may be shown, each with its context's name, oldest first."""
+        return self._shown
+
     def save(self, path: str | Path) -> None:
-        """Write the settings and the executed attempts; the language model itself is the back end's."""
-        folder = Path(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        examples = [
-            [
-                name,
-                example.code,
-                example.status,
-                example.value,
-                example.printed.error_type,
-                example.printed.line,
-                example.printed.message,
-            ]
-            for name, example in self._shown
-        ]
-        document = {
-            "model": type(self).__name__,
-            "settings": {name: getattr(self, name) for name in _SETTINGS},
-            "executions": self.executions,
-            "examples": examples,
-        }
-        (folder / _DOCUMENT).write_text(json.dumps(document), encoding="utf-8")
+        """Write the settings, the executed attempts, and where the back end is; its weights and keys stay where they are."""
+        SavedLLM.of(self).write(Path(path))
 
     def load(self, path: str | Path) -> None:
-        """Read what :meth:`save` wrote, settings included; the back end stays.
+        """Read what :meth:`save` wrote, settings included; the back end stays, see :func:`load_model` for the saved one.
 
         Raises:
             WorldModelError: the folder holds no such model.
         """
-        document_path = Path(path) / _DOCUMENT
-        if not document_path.is_file():
-            raise WorldModelError(f"no LLMWorldModel is saved in {path}: {_DOCUMENT} is missing")
-        document = json.loads(document_path.read_text(encoding="utf-8"))
-        for name in _SETTINGS:
-            setattr(self, name, document["settings"][name])
-        self.executions = document["executions"]
-        self._shown = [
-            (name, Example(code, status, value, Printed(*printed)))
-            for name, code, status, value, *printed in document["examples"]
-        ]
-        if self.interface is not None:
-            self.bind(self.interface)
-
-
-_DOCUMENT = "llm_world_model.json"
-_SETTINGS = ("design", "samples", "shots", "capacity", "max_code", "max_briefing", "buckets")
+        saved, interface = SavedLLM.read(Path(path)), self.interface
+        try:
+            LLMWorldModel.__init__(self, self.backend, **saved.settings)
+        except (TypeError, ValueError) as error:
+            raise WorldModelError(f"the model in {path} has settings that no {type(self).__name__} has: {error}") from error
+        self.executions, self._shown = saved.executions, list(saved.examples)
+        if interface is not None:
+            self.bind(interface)
 
 
 def examples_of(model: LLMWorldModel) -> Sequence[tuple[str, Example]]:
     """The executed attempts that a model may show, with their context's name, oldest first."""
-    return tuple(model._shown)
+    return tuple(model.shown)

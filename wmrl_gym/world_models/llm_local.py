@@ -31,18 +31,27 @@ class LocalModel:
         batch_size: questions answered in one pass.
         max_text_tokens: of each text.
         max_prompt_tokens: a longer prompt has no reply; None takes what the model can hold.
+        source: the folder or name that the weights can be loaded from again; "" where there is none.
     """
 
     knows_chances: ClassVar[bool] = True
 
     def __init__(
-        self, model: Any, tokenizer: Any, *, batch_size: int = 16, max_text_tokens: int = 48, max_prompt_tokens: int | None = None
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        batch_size: int = 16,
+        max_text_tokens: int = 48,
+        max_prompt_tokens: int | None = None,
+        source: str = "",
     ) -> None:
         if batch_size < 1 or max_text_tokens < 1:
             raise ValueError(f"batch_size and max_text_tokens must be at least 1, got {batch_size} and {max_text_tokens}")
         self.model = model.eval()
         self.tokenizer = tokenizer
-        self.batch_size, self.max_text_tokens = batch_size, max_text_tokens
+        self.batch_size, self.max_text_tokens, self.source = batch_size, max_text_tokens, source
+        self._given_prompt_tokens = max_prompt_tokens
         held = int(getattr(model.config, "max_position_embeddings", 2**31))
         self.max_prompt_tokens = held - 8 * max_text_tokens if max_prompt_tokens is None else max_prompt_tokens
         self.too_long = 0
@@ -63,7 +72,16 @@ class LocalModel:
 
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         model = AutoModelForCausalLM.from_pretrained(str(path), dtype=getattr(torch, dtype)).to(device)
-        return cls(model, AutoTokenizer.from_pretrained(str(path)), **options)
+        source = str(Path(path).absolute()) if Path(path).is_dir() else str(path)
+        return cls(model, AutoTokenizer.from_pretrained(str(path)), source=source, **options)
+
+    def settings(self) -> dict[str, Any] | None:
+        """What loads the same model again, as json; None where it did not come from a folder or by a name."""
+        if not self.source:
+            return None
+        found: dict[str, Any] = {"kind": "weights", "path": self.source, "dtype": str(self.model.dtype).removeprefix("torch.")}
+        found |= {"batch_size": self.batch_size, "max_text_tokens": self.max_text_tokens}
+        return found | {"max_prompt_tokens": self._given_prompt_tokens}
 
     def ask(self, questions: Sequence[Question]) -> list[Reply | None]:
         """The reply to each question; None where the prompt is too long."""

@@ -72,12 +72,11 @@ class Reply:
 
 
 class LanguageModel(Protocol):
-    """What answers questions: a server (:class:`ChatClient`) or a model in this process (:class:`LocalModel`).
+    """What answers questions: a server (:class:`ChatClient`) or a model in this process (:class:`LocalModel`)."""
 
-    ``knows_chances`` tells whether replies carry the probabilities of the closed answers, so that asking twice tells nothing new.
-    """
-
-    knows_chances: bool
+    @property
+    def knows_chances(self) -> bool:
+        """Whether replies carry the probabilities of the closed answers, so that asking twice tells nothing new."""
 
     def ask(self, questions: Sequence[Question]) -> list[Reply | None]:
         """The reply to each question, None where none came. Never raises for what a server does."""

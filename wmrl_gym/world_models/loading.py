@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from wmrl_gym.world_models.base import WorldModel, WorldModelError
+from wmrl_gym.world_models.llm_backends import elsewhere, make_backend
+from wmrl_gym.world_models.llm_checkpoint import DOCUMENT, SavedLLM
+from wmrl_gym.world_models.llm_schema import LanguageModel
 
 MODELS = {"dynamics": "EnsembleDynamics", "outcome": "OutcomeModel"}
 """Short names of the models that are made without anything else, such as a language model."""
@@ -29,17 +34,46 @@ def new_model(kind: str, **settings: object) -> WorldModel:
     return model
 
 
-def load_model(path: str | Path) -> WorldModel:
+def load_model(
+    path: str | Path,
+    *,
+    backend: LanguageModel | str | None = None,
+    backend_settings: Mapping[str, Any] | None = None,
+) -> WorldModel:
     """The model that was saved in the folder ``path``, settings included; it is not bound to an environment yet.
 
+    Args:
+        path: the folder.
+        backend: of an :class:`LLMWorldModel`: what answers it, or the address of a server, or a folder of weights; None takes the
+            one that it was saved with.
+        backend_settings: arguments of that back end other than the saved ones, such as ``{"model": "its name on the server"}``.
+
     Raises:
-        WorldModelError: the folder holds none of the models in :data:`MODELS`.
+        WorldModelError: the folder holds no world model, the saved back end is not to be had, or a back end is given to a model
+            that asks none.
     """
     folder = Path(path)
+    if (folder / DOCUMENT).is_file():
+        return _load_llm(folder, backend, backend_settings or {})
     for document, kind in _DOCUMENTS.items():
         if (folder / document).is_file():
+            if backend is not None or backend_settings:
+                raise WorldModelError(f"{folder} holds an {MODELS[kind]}: only an LLMWorldModel has a back end")
             model = new_model(kind)
             model.load(folder)
             return model
     known = ", ".join(f"{document} ({MODELS[kind]})" for document, kind in _DOCUMENTS.items())
-    raise WorldModelError(f"no world model is saved in {folder}: expected one of {known}")
+    raise WorldModelError(f"no world model is saved in {folder}: expected one of {known}, {DOCUMENT} (LLMWorldModel)")
+
+
+def _load_llm(folder: Path, backend: LanguageModel | str | None, changes: Mapping[str, Any]) -> WorldModel:
+    from wmrl_gym.world_models.llm import LLMWorldModel
+
+    saved = SavedLLM.read(folder).backend
+    if backend is None or isinstance(backend, str):
+        backend = make_backend(elsewhere(saved, backend, changes))
+    elif changes:
+        raise WorldModelError(f"backend_settings are of a back end that is made here, and {backend!r} was made already")
+    model = LLMWorldModel(backend)
+    model.load(folder)
+    return model

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import functools
 import re
-import threading
 import traceback
-import warnings
 from dataclasses import dataclass
 from typing import Literal
+
+from wmrl_gym.envs.autoresearch.statements import certainly_compiles, unwarned
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`\s]*)[^`]*$")
 _PYTHON = ("python", "py", "python3", "")
 _DESCRIBE = re.compile(r"^[ \t]*(?:DESCRIBE|<describe\s*/>)[ \t]*$", re.MULTILINE)
-_WARNINGS = threading.Lock()
 SCRIPT = "/workspace/solution.py"
 """What a sandbox calls the script in a traceback."""
 
@@ -77,10 +76,14 @@ def syntax_error(code: str) -> str | None:
             ^
     SyntaxError: invalid syntax
     """
+    if certainly_compiles(code, lambda piece: _compile_error(piece) is None):
+        return None
+    return _compile_error(code)
+
+
+def _compile_error(code: str) -> str | None:
     try:
-        # Python's filters for warnings are global, and a filter of "error" would turn a doubtful escape into a syntax error.
-        with _WARNINGS, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with unwarned():
             compile(code, SCRIPT, "exec", dont_inherit=True)
     except SyntaxError as error:
         lines = code.splitlines()

@@ -2,157 +2,111 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
 import functools
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Any
 
+from wmrl_gym.envs.autoresearch.script_facts import Facts, facts_of  # noqa: F401 - examples read scripts with it
+
 _PUBLIC_FILES = frozenset({"train.csv", "test.csv", "sample_submission.csv", "submission.csv"})
+_ALWAYS_BOUND = frozenset(dir(builtins)) | {"__name__", "__file__"}
 
 
-def unbound_names(nodes: Iterable[ast.AST]) -> set[str]:
+def unbound_names(facts: Facts) -> set[str]:
     """Names that are read somewhere and bound nowhere: each one is a NameError where it is reached.
 
-    >>> unbound_names(ast.walk(ast.parse("import numpy as np\\nx = np.zeros(n)")))
+    >>> unbound_names(facts_of("import numpy as np\\nx = np.zeros(n)"))
     {'n'}
     """
-    read, bound = set[str](), set(dir(builtins)) | {"__name__", "__file__"}
-    for node in nodes:
-        if isinstance(node, ast.Name):
-            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
-        elif isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
-            bound |= _starred(node.module or "") or {"*"}
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            bound |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            bound.add(node.name)
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif (isinstance(node, ast.ExceptHandler) and node.name) or (
-            isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name
-        ):
-            bound.add(node.name)
-        elif isinstance(node, ast.MatchMapping) and node.rest:
-            bound.add(node.rest)
-    return set() if "*" in bound else read - bound
+    missing = set(facts.read - facts.bound - _ALWAYS_BOUND)
+    for module in facts.stars if missing else ():
+        given = _starred(module)
+        if not given:  # nobody knows what it binds
+            return set()
+        missing -= given
+    return missing
 
 
-def failing_imports(nodes: Iterable[ast.AST]) -> set[str]:
+def failing_imports(facts: Facts) -> set[str]:
     """What is imported and is not installed, or, inside scikit-learn, is not there.
 
-    >>> sorted(failing_imports(ast.walk(ast.parse("import os, no_such_library\\nfrom sklearn.svm import SVC, SVD"))))
+    >>> sorted(failing_imports(facts_of("import os, no_such_library\\nfrom sklearn.svm import SVC, SVD")))
     ['no_such_library', 'sklearn.svm.SVD']
     """
-    failing = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            failing |= {alias.name for alias in node.names if not _importable(alias.name)}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            if not _importable(node.module):
-                failing.add(node.module)
-            elif node.module.split(".")[0] == "sklearn":
-                asked = {alias.name for alias in node.names} - {"*"}
-                failing |= {f"{node.module}.{name}" for name in asked if not _holds(node.module, name)}
+    failing = {module for module in facts.imports if not _importable(module)}
+    for module, name in facts.members:
+        if module.split(".")[0] == "sklearn" and module not in failing and not _holds(module, name):
+            failing.add(f"{module}.{name}")
     return failing
 
 
-def unknown_keywords(nodes: Iterable[ast.AST]) -> set[tuple[str, str]]:
+def unknown_keywords(facts: Facts) -> set[tuple[str, str]]:
     """Keyword arguments that the installed scikit-learn's class or function does not take, as (callable, keyword).
 
-    >>> unknown_keywords(ast.walk(ast.parse("from sklearn.linear_model import Ridge\\nRidge(alpha=1, depth=3)")))
+    >>> unknown_keywords(facts_of("from sklearn.linear_model import Ridge\\nRidge(alpha=1, depth=3)"))
     {('Ridge', 'depth')}
     """
-    nodes = list(nodes)
-    unknown = set()
-    for name, origin, node in _calls(nodes):
-        allowed = _keywords(*origin)
+    unknown, origin = set(), _origins(facts)
+    for name, keywords, _ in facts.asked_of:
+        allowed = _keywords(*origin[name]) if name in origin else None
         if allowed is not None:
-            unknown |= {(name, k.arg) for k in node.keywords if k.arg is not None and k.arg not in allowed}
+            unknown |= {(name, keyword) for keyword in keywords if keyword not in allowed}
     return unknown
 
 
-def bad_values(nodes: Iterable[ast.AST]) -> set[tuple[str, str]]:
+def bad_values(facts: Facts) -> set[tuple[str, str]]:
     """Keyword arguments whose written value the installed scikit-learn's class refuses when it is fitted.
 
-    >>> bad_values(ast.walk(ast.parse("from sklearn.linear_model import Ridge\\nRidge(alpha=-1.0, solver='svd')")))
+    >>> bad_values(facts_of("from sklearn.linear_model import Ridge\\nRidge(alpha=-1.0, solver='svd')"))
     {('Ridge', 'alpha')}
     """
-    bad = set()
-    for name, origin, node in _calls(list(nodes)):
-        for keyword in node.keywords:
-            if keyword.arg is not None and isinstance(keyword.value, (ast.Constant, ast.UnaryOp)):
-                try:
-                    value = ast.literal_eval(keyword.value)
-                except (ValueError, TypeError):
-                    continue
-                if not _accepts(*origin, keyword.arg, value):
-                    bad.add((name, keyword.arg))
-    return bad
+    origin = _origins(facts)
+    return {
+        (name, keyword)
+        for name, _, values in facts.asked_of
+        if name in origin
+        for keyword, value in values
+        if not _accepts(*origin[name], keyword, value)
+    }
 
 
-def unknown_files(nodes: Iterable[ast.AST]) -> set[str]:
+def unknown_files(facts: Facts) -> set[str]:
     """Names of csv files that no task has.
 
-    >>> unknown_files(ast.walk(ast.parse("read(data / 'Test.csv'), read(data + '/train.csv')")))
+    >>> unknown_files(facts_of("read(data / 'Test.csv'), read(data + '/train.csv')"))
     {'Test.csv'}
     """
-    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    named = {text for text in texts if text.endswith(".csv") and len(text) < 200 and "\n" not in text}
+    named = {text for text in facts.texts if text.endswith(".csv") and len(text) < 200 and "\n" not in text}
     return {text for text in named if PurePosixPath(text).as_posix().lstrip("/") not in _PUBLIC_FILES}
 
 
-def unknown_columns(nodes: Iterable[ast.AST], columns: frozenset[str]) -> set[str]:
+def unknown_columns(facts: Facts, columns: frozenset[str]) -> set[str]:
     """Columns that are subscripted and that the task's files do not have, nor the script makes.
 
-    >>> unknown_columns(ast.walk(ast.parse("train['price'], train[['size', 'wdth']]")), frozenset({"price", "size", "width"}))
+    >>> unknown_columns(facts_of("train['price'], train[['size', 'wdth']]"), frozenset({"price", "size", "width"}))
     {'wdth'}
     """
-    made, asked = set[str](), set[str]()
-    for node in nodes:
-        if isinstance(node, ast.Subscript) and not _is_environment(node.value):
-            names = set(_texts(node.slice))
-            (asked if isinstance(node.ctx, ast.Load) else made).update(names)
-        elif isinstance(node, ast.Dict):
-            made.update(key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str))
-        elif isinstance(node, ast.Call):
-            made.update(keyword.arg for keyword in node.keywords if keyword.arg)
-        elif isinstance(node, (ast.List, ast.Tuple)):
-            listed = set(_texts(node))
-            if len(listed & columns) * 2 > len(listed):  # a list of columns, by its company
-                asked |= listed
-    return asked - made - columns if columns else set()
+    if not columns:
+        return set()
+    # A list of columns is known by its company.
+    listed = [texts for texts in facts.listed if len(texts & columns) * 2 > len(texts)]
+    return set(facts.asked.union(*listed) - facts.made - columns)
 
 
-def _texts(node: ast.AST) -> list[str]:
-    """The strings that are written here, alone or in a list."""
-    parts = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
-    return [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
-
-
-def _is_environment(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "environ"
-
-
-def _calls(nodes: list[ast.AST]) -> list[tuple[str, tuple[str, str], ast.Call]]:
-    """Calls by name of what is imported from scikit-learn: the name, its (module, name) there, and the call."""
+def _origins(facts: Facts) -> dict[str, tuple[str, str]]:
+    """What is imported from scikit-learn, by the name it has in the script: its (module, name) there."""
     origin: dict[str, tuple[str, str]] = {}
-    for node in nodes:
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "sklearn":
-            for alias in node.names:
-                if alias.name == "*":
-                    origin |= {name: (node.module, name) for name in _starred(node.module)}
-                else:
-                    origin[alias.asname or alias.name] = (node.module, alias.name)
-    return [
-        (node.func.id, origin[node.func.id], node)
-        for node in nodes
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in origin
-    ]
+    for _, given in facts.origins:
+        for name, (module, there) in given:
+            if there == "*":
+                origin |= {each: (module, each) for each in _starred(module)}
+            else:
+                origin[name] = (module, there)
+    return origin
 
 
 @functools.lru_cache(maxsize=1024)
@@ -165,7 +119,7 @@ def _importable(module: str) -> bool:
         return False
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=1024)
 def _sklearn(module: str) -> Any:
     """A public module of the installed scikit-learn; None if it is none. Nothing else is ever imported for a script's sake."""
     parts = module.split(".")
@@ -177,13 +131,15 @@ def _sklearn(module: str) -> Any:
         return None
 
 
+@functools.lru_cache(maxsize=4096)
 def _holds(module: str, name: str) -> bool:
     return hasattr(_sklearn(module), name) or _sklearn(f"{module}.{name}") is not None
 
 
-def _starred(module: str) -> set[str]:
+@functools.lru_cache(maxsize=256)
+def _starred(module: str) -> frozenset[str]:
     """What ``from module import *`` binds, of scikit-learn's public modules; nothing if it is not known."""
-    return set(getattr(_sklearn(module), "__all__", ()))
+    return frozenset(getattr(_sklearn(module), "__all__", ()))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -198,6 +154,7 @@ def _keywords(module: str, name: str) -> frozenset[str] | None:
     return frozenset(parameter.name for parameter in parameters)
 
 
+@functools.lru_cache(maxsize=8192, typed=True)
 def _accepts(module: str, name: str, keyword: str, value: Any) -> bool:
     """Whether a class of scikit-learn says that it takes a value; True where it does not say."""
     constraints = getattr(getattr(_sklearn(module), name, None), "_parameter_constraints", {}).get(keyword)

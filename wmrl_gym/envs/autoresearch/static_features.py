@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import functools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym.envs.autoresearch.reply import syntax_error
+from wmrl_gym.envs.autoresearch.script_facts import Facts, facts_of
 from wmrl_gym.envs.autoresearch.static_checks import (
     bad_values,
     failing_imports,
@@ -114,72 +114,68 @@ def static_features(code: str, columns: tuple[str, ...], *, data_columns: frozen
 @functools.lru_cache(maxsize=4096)
 def _cached(code: str, columns: tuple[str, ...], data_columns: frozenset[str]) -> NDArray[np.float32]:
     features = np.zeros(len(STATIC_FEATURES), dtype=np.float32)
+    if code.strip() and syntax_error(code) is None:
+        try:
+            facts = facts_of(code, compiles=True)
+        except RecursionError:
+            pass
+        else:
+            numbers = [*_checks(code, facts, columns, data_columns), *_sizes(code, facts)]
+            features[: len(numbers)] = numbers
+            features[len(numbers) + np.array(sorted(_vocabulary(facts)), np.int64)] = 1.0
     features.flags.writeable = False
-    if not code.strip() or syntax_error(code) is not None:
-        return features
-    try:
-        nodes = list(ast.walk(ast.parse(code)))
-    except RecursionError:
-        return features
-    checks = _checks(code, nodes, columns, data_columns)
-    values = np.array([*checks, *_sizes(code, nodes), *_vocabulary(nodes)], dtype=np.float32)
-    values.flags.writeable = False
-    return values
+    return features
 
 
-def _checks(code: str, nodes: list[ast.AST], columns: tuple[str, ...], data_columns: frozenset[str]) -> list[float]:
-    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    words = " ".join(texts)
+def _checks(code: str, facts: Facts, columns: tuple[str, ...], data_columns: frozenset[str]) -> list[float]:
+    texts = facts.texts
     stems = {column.split("_")[0] for column in columns}
     found: tuple[Collection[Any], ...] = (
-        unbound_names(nodes),
-        unknown_keywords(nodes),
-        failing_imports(nodes),
-        bad_values(nodes),
-        unknown_files(nodes),
-        unknown_columns(nodes, data_columns | frozenset(columns) if data_columns else data_columns),
+        unbound_names(facts),
+        unknown_keywords(facts),
+        failing_imports(facts),
+        bad_values(facts),
+        unknown_files(facts),
+        unknown_columns(facts, data_columns | frozenset(columns) if data_columns else data_columns),
     )
+    has_columns = all(any(stem in text for text in texts) for stem in stems)
     return [
         1.0,
         *(float(min(len(faults), 5)) for faults in found),
         float("DATA_DIR" in code),
         float("SUBMISSION_PATH" in code),
-        float(all(any(stem in text for text in texts) for stem in stems) or "sample_submission" in words),
+        float(has_columns or any("sample_submission" in text for text in texts)),
     ]
 
 
-def _sizes(code: str, nodes: list[ast.AST]) -> list[float]:
-    constants = [node.value for node in nodes if isinstance(node, ast.Constant)]
-    numbers = [value for value in constants if isinstance(value, (int, float)) and not isinstance(value, bool)]
-    largest = max((float(min(abs(number), 1e12)) for number in numbers), default=0.0)
-
-    def count(*kinds: type[ast.AST]) -> float:
-        return float(sum(isinstance(node, kinds) for node in nodes))
-
+def _sizes(code: str, facts: Facts) -> list[float]:
     return [
         float(np.log1p(code.count("\n"))),
-        float(np.log1p(len(nodes))),
-        count(ast.For, ast.While),
-        count(ast.FunctionDef, ast.Lambda),
-        count(ast.Try),
-        float(np.log1p(count(ast.Call))),
-        float(np.log1p(largest)),
+        float(np.log1p(facts.nodes)),
+        float(facts.loops),
+        float(facts.functions),
+        float(facts.tries),
+        float(np.log1p(float(facts.calls))),
+        float(np.log1p(facts.largest)),
     ]
 
 
-def _vocabulary(nodes: list[ast.AST]) -> list[float]:
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    names |= {node.arg for node in nodes if isinstance(node, ast.keyword) and node.arg}
-    modules = _imported(nodes)
-    return [
-        *(float(module in modules) for module in _MODULES),
-        *(float(any(name.startswith(stems) for name in names)) for stems in FAMILIES.values()),
-        *(float(piece in names) for piece in PIECES),
-    ]
+def _vocabulary(facts: Facts) -> set[int]:
+    """Which modules, families and pieces occur, by their places among these."""
+    places = {_PLACE_OF_MODULE[module] for module in _top(facts.imports) if module in _PLACE_OF_MODULE}
+    return places.union(*map(_places_of_name, facts.names))
 
 
-def _imported(nodes: Iterable[ast.AST]) -> set[str]:
-    found = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    found |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
-    return {name.split(".")[0] for name in found}
+def _top(modules: Collection[str]) -> set[str]:
+    return {module.split(".")[0] for module in modules}
+
+
+@functools.lru_cache(maxsize=16_384)
+def _places_of_name(name: str) -> tuple[int, ...]:
+    """The families and the pieces that a name stands for."""
+    families = [place for place, stems in enumerate(FAMILIES.values(), len(_MODULES)) if name.startswith(stems)]
+    return (*families, *([_PLACE_OF_PIECE[name]] if name in _PLACE_OF_PIECE else []))
+
+
+_PLACE_OF_MODULE = {module: place for place, module in enumerate(_MODULES)}
+_PLACE_OF_PIECE = {piece: place for place, piece in enumerate(PIECES, len(_MODULES) + len(FAMILIES))}
