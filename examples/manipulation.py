@@ -38,7 +38,8 @@ class Config:
 
 
 def make(task: str | Sequence[str], **options: Any) -> gym.Env[Any, Any]:
-    return gym.make("wmrl/VLAManipulation-v0", task=task, image_size=64, **options)
+    # Each action holds for two steps of the simulator, and only the second is drawn: that is half of the time.
+    return gym.make("wmrl/VLAManipulation-v0", task=task, image_size=64, action_repeat=2, **options)
 
 
 def expert(env: gym.Env[Any, Any], observation: Any) -> Any:
@@ -62,7 +63,7 @@ def demonstrate(config: Config) -> list[Episode]:
 
 def unseen(config: Config, act: Any, *, seed: int) -> Episode:
     """An episode that the model has not learnt from: another start, and the drawer stands further out."""
-    env = make("drawer-open", split="ood", phrasing="plain", max_episode_steps=120)
+    env = make("drawer-open", split="ood", phrasing="plain", max_episode_steps=60)
     env.action_space.seed(seed)
     episode = run_episode(env, act, seed=10_000 + seed)
     env.close()
@@ -71,7 +72,7 @@ def unseen(config: Config, act: Any, *, seed: int) -> Episode:
 
 def judge(model: ProgressModel, config: Config) -> tuple[float, float]:
     """Let the model stand in for the reward; returns the mean predicted reward of successes and of failures."""
-    env = WorldModelWrapper(make("drawer-open", max_episode_steps=120), model, anchors=0.25, replaces="reward", seed=config.seed)
+    env = WorldModelWrapper(make("drawer-open", max_episode_steps=60), model, anchors=0.25, replaces="reward", seed=config.seed)
     debiased = OnlineDebiasing(env)
     said: dict[bool, list[float]] = {True: [], False: []}
     for episode in track(range(config.judged), "judges real episodes"):

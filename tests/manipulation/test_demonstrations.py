@@ -161,6 +161,12 @@ def test_collect_records_experts_in_both_formats_and_goes_on_where_it_stopped(
     assert set(EpisodeFolder(tmp_path).collection.versions) >= {"mujoco", "metaworld"}
 
 
+def test_a_data_set_of_many_tasks_is_named_by_their_number_for_names_of_files_are_short(tmp_path: Path) -> None:
+    tasks = "reach,button-press,drawer-close,plate-slide,handle-press"
+    assert collect("wmrl/VLAManipulationState-v0", "--task", tasks, "--expert", "--episodes", "1", out=tmp_path) == 0
+    assert (tmp_path / "minari/wmrl/VLAManipulationState-5-tasks-expert-v0").is_dir()
+
+
 def test_collect_records_any_environment_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import minari
 

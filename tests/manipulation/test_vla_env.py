@@ -274,3 +274,47 @@ def test_rules_decide_by_themselves_whether_success_ends_an_episode() -> None:
     assert EpisodeRules(reward="sparse").ends_on_success
     assert not EpisodeRules(reward="dense").ends_on_success
     assert EpisodeRules(reward="dense", terminate_on_success=True).ends_on_success
+
+
+def test_an_action_that_is_repeated_does_what_as_many_single_steps_do(made: Any) -> None:
+    options = {"task": "drawer-open", "reward": "dense"}
+    once = made("wmrl/VLAManipulationState-v0", **options)
+    thrice = made("wmrl/VLAManipulationState-v0", action_repeat=3, **options)
+    once.reset(seed=1)
+    thrice.reset(seed=1)
+    action = np.array([0.3, 0.5, -0.2, 1.0], np.float32)
+    single = [once.step(action) for _ in range(3)]
+    observation, reward, *_ = thrice.step(action)
+    assert np.array_equal(observation, single[-1][0])
+    assert reward == pytest.approx(sum(step[1] for step in single))
+    assert (once.metadata["render_fps"], thrice.metadata["render_fps"]) == (80, 27)
+
+
+def test_an_action_is_repeated_no_further_than_the_success_that_ends_the_episode(made: Any) -> None:
+    single = made("wmrl/VLAManipulationState-v0", task="reach")
+    repeated = made("wmrl/VLAManipulationState-v0", task="reach", action_repeat=50)
+    start, _ = single.reset(seed=2)
+    repeated.reset(seed=2)
+    way = start[-3:] - start[:3]  # straight from the hand to the target
+    action = np.append(way / np.abs(way).max(), 0.0).astype(np.float32)
+    over = False
+    while not over:
+        expected, _, over, _, _ = single.step(action)
+    observation, reward, terminated, _, info = repeated.step(action)
+    assert np.array_equal(observation, expected)
+    assert (reward, terminated, info["is_success"]) == (1.0, True, True)
+
+
+def test_an_action_must_be_applied_at_least_once() -> None:
+    with pytest.raises(ValueError, match="action_repeat must be at least 1, got 0"):
+        EpisodeRules(action_repeat=0)
+
+
+def test_without_cameras_the_robot_feels_and_reads_but_sees_nothing(made: Any) -> None:
+    seeing, blind = made(task="drawer-open"), made(task="drawer-open", cameras=())
+    expected, felt = seeing.reset(seed=4)[0], blind.reset(seed=4)[0]
+    assert set(felt) == {"instruction", "state"} == set(expected) - {"image"}
+    assert felt["instruction"] == expected["instruction"]
+    assert np.array_equal(felt["state"], expected["state"])
+    with pytest.raises(ValueError, match="needs a camera"):
+        made(task="drawer-open", cameras=(), render_mode="rgb_array")

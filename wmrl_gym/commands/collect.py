@@ -106,13 +106,19 @@ def _write(kind: str, folder: Any, env: Any, arguments: argparse.Namespace, prog
     if kind == "minari":
         from wmrl_gym.data.minari import write_minari
 
-        task = "" if arguments.task is None else f"-{arguments.task.replace(',', '-')}"
+        task = _slug(arguments.task)
         name = arguments.env.rpartition("/")[2].removesuffix("-v0")
         default = f"wmrl/{name}{task}-{folder.collection.policy}-v0"
         return write_minari(folder, env, folder.path / "minari", dataset_id=arguments.name or default, progress=progress)
     from wmrl_gym.data.lerobot import write_lerobot
 
     return write_lerobot(folder, folder.path / "lerobot", robot_type=_robot(env), progress=progress)
+
+
+def _slug(task: str | None) -> str:
+    """What a data set's name says of its tasks; a name of fifty would be longer than a file's name may be."""
+    tasks = [] if task is None else task.split(",")
+    return f"-{len(tasks)}-tasks" if len(tasks) > 4 else "".join(f"-{each}" for each in tasks)
 
 
 def _robot(env: Any) -> str:

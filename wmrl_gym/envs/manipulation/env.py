@@ -33,6 +33,8 @@ class EpisodeRules:
         phrasing: which sentences.
         instruction: one sentence for all episodes, instead of a task's own.
         out_of_range: what is done with numbers of an action that are out of range.
+        action_repeat: steps of the simulator that each action is applied for, fewer only where success ends the episode. Only the
+            last of them is observed, so that images cost less; the dense reward is the sum over them.
 
     Raises:
         ValueError: an argument out of range.
@@ -44,6 +46,7 @@ class EpisodeRules:
     phrasing: Phrasing = "train"
     instruction: str | None = None
     out_of_range: OutOfRange = "clip"
+    action_repeat: int = 1
 
     def __post_init__(self) -> None:
         if self.reward not in ("sparse", "dense"):
@@ -52,6 +55,8 @@ class EpisodeRules:
             raise ValueError(f'phrasing must be "plain", "train" or "held_out", got {self.phrasing!r}')
         if self.out_of_range not in ("clip", "error"):
             raise ValueError(f'out_of_range must be "clip" or "error", got {self.out_of_range!r}')
+        if self.action_repeat < 1:
+            raise ValueError(f"action_repeat must be at least 1, got {self.action_repeat}")
         checked_split(self.split)
         if self.instruction is not None:
             checked_instruction(self.instruction)
@@ -71,7 +76,7 @@ class ManipulationEnv(gym.Env[Any, NDArray[np.float32]]):
         simulator: simulates.
         tasks: names of the tasks that episodes are drawn from.
         rules: what an episode is.
-        cameras: names of the cameras, the one that :meth:`render` shows first.
+        cameras: names of the cameras, the one that :meth:`render` shows first; without one nothing can be rendered.
         render_mode: "rgb_array" or None.
     """
 
@@ -88,11 +93,16 @@ class ManipulationEnv(gym.Env[Any, NDArray[np.float32]]):
     ) -> None:
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(f"render_mode must be one of {self.metadata['render_modes']} or None, got {render_mode!r}")
+        if render_mode is not None and not cameras:
+            raise ValueError(f"render_mode {render_mode!r} needs a camera, got no cameras")
         self.simulator = simulator
         self.tasks = tuple(tasks)
         self.rules = rules
         self.cameras = tuple(cameras)
         self.render_mode = render_mode
+        if rules.action_repeat > 1:  # fewer frames of the same time
+            fps = max(1, round(self.metadata["render_fps"] / rules.action_repeat))
+            self.metadata = {**self.metadata, "render_fps": fps}  # type: ignore[misc]
         self.action_space = simulator.action_space  # type: ignore[assignment]
         self.instruction = ""
         self._start: Start | None = None
@@ -130,10 +140,16 @@ class ManipulationEnv(gym.Env[Any, NDArray[np.float32]]):
         """
         if self._over:
             raise gym.error.ResetNeeded("the episode is over, or none has begun: call reset() before step()")
-        outcome = self.simulator.step(checked_action(action, self.simulator.action_space, out_of_range=self.rules.out_of_range))
-        terminated = self._over = outcome.success and self.rules.ends_on_success
-        reward = float(outcome.success) if self.rules.reward == "sparse" else outcome.dense
-        return self._observe(), reward, terminated, False, self._info(success=outcome.success)
+        wanted = checked_action(action, self.simulator.action_space, out_of_range=self.rules.out_of_range)
+        dense = 0.0
+        for _ in range(self.rules.action_repeat):
+            outcome = self.simulator.step(wanted)
+            dense += outcome.dense
+            self._over = outcome.success and self.rules.ends_on_success
+            if self._over:
+                break
+        reward = float(outcome.success) if self.rules.reward == "sparse" else dense
+        return self._observe(), reward, self._over, False, self._info(success=outcome.success)
 
     def render(self) -> NDArray[np.uint8] | None:
         """What the first camera sees: uint8, shape (height, width, 3); None without a render mode.

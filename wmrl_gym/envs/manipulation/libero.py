@@ -246,6 +246,7 @@ class LiberoEnv(VisionLanguageEnv):
         rendering: "fast" (no shadows, reflections or anti-aliasing), or "exact".
         out_of_range: "clip" or "error".
         terminate_on_success: whether success ends the episode; None does.
+        action_repeat: steps of the simulator that each action is applied for; only the last is observed, and drawn.
         render_mode: "rgb_array" or None.
 
     Raises:
@@ -267,9 +268,10 @@ class LiberoEnv(VisionLanguageEnv):
         rendering: Rendering = "fast",
         out_of_range: OutOfRange = "clip",
         terminate_on_success: bool | None = None,
+        action_repeat: int = 1,
         render_mode: str | None = None,
     ) -> None:
-        rules = EpisodeRules("sparse", terminate_on_success, split, "plain", instruction, out_of_range)
+        rules = EpisodeRules("sparse", terminate_on_success, split, "plain", instruction, out_of_range, action_repeat)
         shape, chosen_cameras = image_shape_of(image_size), chosen(cameras, CAMERAS, "camera")
         simulator = Libero(suite, height=shape[0], width=shape[1], rendering=rendering)
         given = [task] if isinstance(task, (int, str)) else list(task)

@@ -37,7 +37,7 @@ class VLAManipulationEnv(VisionLanguageEnv):
     Args:
         task: the name of a task, or several, one drawn for each episode.
         image_size: pixels of each side, or (height, width).
-        cameras: name of a camera, or several.
+        cameras: name of a camera, or several; none, ``()``, leaves the robot blind, and steps cheap.
         reward: "sparse" or "dense".
         split: initial states from the inner 70% of where objects and targets can be ("id"), the rest ("ood"), or "all".
         phrasing: "plain" (one sentence a task), "train" (three), or "held_out" (two others).
@@ -47,6 +47,7 @@ class VLAManipulationEnv(VisionLanguageEnv):
         rendering: "fast" (no shadows, reflections or anti-aliasing), or "exact" as Meta-World has it, ten times slower.
         out_of_range: "clip" or "error".
         terminate_on_success: None does so with the sparse reward only.
+        action_repeat: steps of the simulator that each action is applied for; only the last is observed, and drawn.
         render_mode: "rgb_array" or None.
 
     Raises:
@@ -77,12 +78,13 @@ class VLAManipulationEnv(VisionLanguageEnv):
         rendering: Rendering = "fast",
         out_of_range: OutOfRange = "clip",
         terminate_on_success: bool | None = None,
+        action_repeat: int = 1,
         render_mode: str | None = None,
     ) -> None:
-        rules = EpisodeRules(reward, terminate_on_success, split, phrasing, instruction, out_of_range)
+        rules = EpisodeRules(reward, terminate_on_success, split, phrasing, instruction, out_of_range, action_repeat)
         shape = image_shape_of(image_size)
         chosen_tasks = chosen(task, MetaWorld.tasks, "task")
-        chosen_cameras = chosen(cameras, CAMERAS, "camera")
+        chosen_cameras = () if cameras == () else chosen(cameras, CAMERAS, "camera")
         simulator = MetaWorld(height=shape[0], width=shape[1], rendering=rendering, goal=goal)
         super().__init__(simulator, chosen_tasks, rules=rules, cameras=chosen_cameras, image_shape=shape, render_mode=render_mode)
 
@@ -101,6 +103,7 @@ class VLAManipulationStateEnv(ManipulationEnv):
         split: which initial states.
         out_of_range: "clip" or "error".
         terminate_on_success: None does so with the sparse reward only.
+        action_repeat: steps of the simulator that each action is applied for.
         render_mode: "rgb_array" or None.
         image_size: pixels of what :meth:`render` returns.
 
@@ -119,10 +122,11 @@ class VLAManipulationStateEnv(ManipulationEnv):
         split: Split = "id",
         out_of_range: OutOfRange = "clip",
         terminate_on_success: bool | None = None,
+        action_repeat: int = 1,
         render_mode: str | None = None,
         image_size: int | tuple[int, int] = 256,
     ) -> None:
-        rules = EpisodeRules(reward, terminate_on_success, split, out_of_range=out_of_range)
+        rules = EpisodeRules(reward, terminate_on_success, split, out_of_range=out_of_range, action_repeat=action_repeat)
         height, width = image_shape_of(image_size)
         chosen_tasks = chosen(task, MetaWorld.tasks, "task")
         simulator = MetaWorld(height=height, width=width, goal="marker")
