@@ -80,8 +80,6 @@ def kept(runs: Path, variant: Variant, *, arm: str, task: str, seed: int) -> dic
     if not path.is_file():
         return None
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    # SB3's off-policy algorithms write this into the dict that they are given, and runs were kept with it.
-    found["setting"].get("sac", {}).get("policy_kwargs", {}).pop("use_sde", None)
     if found["setting"] != plain(variant.setting):
         raise SystemExit(f"{path} was run with other settings: choose another folder with --runs")
     return found
