@@ -103,25 +103,30 @@ def put_infos(infos: dict[str, Any], num_envs: int, slots: NDArray[np.int64], va
         slots: int64, shape (n,).
         values: for each key an array of n rows, or a dict of such.
     """
+    whole = len(slots) == num_envs and bool((slots == np.arange(num_envs)).all())
     for key, value in values.items():
         if isinstance(value, Mapping):
             array = infos.get(key, {})
             put_infos(array, num_envs, slots, value)
         else:
-            array = _put_info_array(infos.get(key), num_envs, slots, np.asarray(value))
+            array = _put_info_array(infos.get(key), num_envs, slots, np.asarray(value), whole=whole)
         mask = infos.get(f"_{key}")
         if mask is None:
-            mask = np.zeros(num_envs, dtype=np.bool_)
+            mask = np.full(num_envs, whole, dtype=np.bool_)
         mask[slots] = True
         infos[key], infos[f"_{key}"] = array, mask
 
 
-def _put_info_array(old: NDArray[Any] | None, num_envs: int, slots: NDArray[np.int64], value: NDArray[Any]) -> NDArray[Any]:
+def _put_info_array(
+    old: NDArray[Any] | None, num_envs: int, slots: NDArray[np.int64], value: NDArray[Any], *, whole: bool
+) -> NDArray[Any]:
     if len(value) != len(slots):
         raise ValueError(f"an info array must have one row for each of the {len(slots)} slots, got {len(value)}")
     if value.dtype.kind in "US":
         value = value.astype(object)
     if old is None:
+        if whole:  # nothing to scatter
+            return value.copy()
         fill = None if value.dtype == object else 0
         old = np.full((num_envs, *value.shape[1:]), fill, dtype=value.dtype)
     elif old.dtype != value.dtype:
