@@ -239,7 +239,7 @@ def test_it_goes_on_predicting_while_it_learns_in_the_background() -> None:
         for _ in range(200):
             env.step(env.action_space.sample())
     env.state_dict()  # waits for what is under way
-    assert model.span.end > 800
+    assert model.span.end > model.min_transitions, "beside the first fit, however slow the background is"
     assert model.span.end <= model.transitions <= env.last_cost["executions"]
     env.close()
 
