@@ -65,7 +65,9 @@ def test_steps_do_not_wait_for_an_update_and_adopt_it_when_it_is_done() -> None:
     assert model.executions > learnt
     assert envs.stats()["wm/executions"] == model.executions
     assert envs.last_cost["update_s"] > 0
+    model.began.clear()
     run(envs, 40)
+    assert model.began.wait(30), "then the next begins"
     assert len(model.given) > 2
     envs.close()
 
