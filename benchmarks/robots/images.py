@@ -6,7 +6,6 @@ it in their place, from the camera's images and the sentence; only anchors are j
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +15,9 @@ import numpy as np
 import torch
 from gymnasium.vector import SyncVectorEnv
 from stable_baselines3 import PPO
-from stable_baselines3.common.callbacks import BaseCallback
 
-from benchmarks.robots.runs import Variant
+from benchmarks.robots.runs import Meter, Variant
+from benchmarks.robots.state import TASKS
 from benchmarks.robots.trials import Length, Perceive, Senses, TrialMaker, demonstrate, timed, until_done
 from wmrl_gym.data.demonstrations import Episode
 from wmrl_gym.integrations.sb3 import to_vec_env
@@ -26,7 +25,6 @@ from wmrl_gym.study.run import machine
 from wmrl_gym.world_models import ProgressModel
 from wmrl_gym.wrappers.vector import WorldModelVectorEnv, corrected
 
-TASKS = ("reach", "button-press", "drawer-open")
 ARMS = {
     "real": "true verdicts only",
     "model": "progress model alone",
@@ -115,8 +113,8 @@ def variant(*, quick: bool) -> Variant:
     return Variant("images", ARMS, setting, train, "labels", "true verdicts", setting.trials_of, 1 if quick else 3)
 
 
-class Meter(BaseCallback):
-    """Counts trials and labels, and judges policies at the start and on the way; judging costs no time."""
+class Labels(Meter):
+    """Counts trials and labels, and judges policies at the start and on the way."""
 
     def __init__(self, arm: str, setting: ImageSetting, *, judge: Callable[[PPO], float], tell: Any) -> None:
         super().__init__()
@@ -125,8 +123,6 @@ class Meter(BaseCallback):
         self._end = setting.trials_of(arm)
         self.trials = self.labels = 0
         self.pairs: list[tuple[float, float]] = []
-        self.curve: list[dict[str, float]] = []
-        self._began, self._aside = time.perf_counter(), 0.0
 
     def _on_step(self) -> bool:
         if self.locals["dones"][0]:
@@ -143,13 +139,11 @@ class Meter(BaseCallback):
         if self.trials >= self._end * len(self.curve) / self.setting.curve_points:
             self.judge()
 
-    def judge(self) -> None:
-        """Judge the present policy by real trials."""
-        started = time.perf_counter()
-        seconds = started - self._began - self._aside
-        success = self._judge(self.model)  # type: ignore[arg-type]
-        self.curve.append({"trials": self.trials, "labels": self.labels, "seconds": seconds, "success": success})
-        self._aside += time.perf_counter() - started
+    def success(self) -> float:
+        return self._judge(self.model)  # type: ignore[arg-type]
+
+    def so_far(self) -> dict[str, float]:
+        return {"trials": self.trials, "labels": self.labels}
 
 
 def progress_model(episodes: list[Episode], setting: ImageSetting, *, seed: int, folder: Path) -> ProgressModel:
@@ -204,7 +198,7 @@ def train(arm: str, task: str, setting: ImageSetting, *, seed: int, folder: Path
     def judge(agent: PPO) -> float:
         return success_rate(agent, task, setting, senses=senses, seed=1_000_003 * (seed + 1))
 
-    meter = Meter(arm, setting, judge=judge, tell=tell)
+    meter = Labels(arm, setting, judge=judge, tell=tell)
     agent.learn(setting.trials_of(arm) * setting.length.steps, callback=meter)
     meter.judge()
     venv.close()

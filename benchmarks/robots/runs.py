@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from stable_baselines3.common.callbacks import BaseCallback
 
 Train = Callable[..., dict[str, Any]]
 """``train(arm, task, setting, seed=, folder=, tell=)`` trains one arm and returns its record."""
@@ -39,6 +41,31 @@ class Variant:
     unit: str
     total: Callable[[str], int]
     seeds: int
+
+
+class Meter(BaseCallback):
+    """Judges policies on the way; judging costs no time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.curve: list[dict[str, float]] = []
+        self._began, self._aside = time.perf_counter(), 0.0
+
+    def judge(self) -> None:
+        """Judge the present policy by real episodes: one more point of the curve."""
+        started = time.perf_counter()
+        seconds = started - self._began - self._aside
+        success = self.success()
+        self.curve.append({**self.so_far(), "seconds": seconds, "success": success})
+        self._aside += time.perf_counter() - started
+
+    def success(self) -> float:
+        """Share of real episodes in which the present policy succeeds."""
+        raise NotImplementedError
+
+    def so_far(self) -> dict[str, float]:
+        """What has been spent."""
+        raise NotImplementedError
 
 
 def run_all(

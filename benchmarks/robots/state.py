@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,9 @@ from typing import Any
 import gymnasium as gym
 import torch
 from stable_baselines3 import SAC
-from stable_baselines3.common.callbacks import BaseCallback
 
 import wmrl_gym  # noqa: F401 - registers the ids
-from benchmarks.robots.runs import Variant
+from benchmarks.robots.runs import Meter, Variant
 from wmrl_gym.integrations.sb3 import to_vec_env
 from wmrl_gym.study.run import machine
 from wmrl_gym.world_models import EnsembleDynamics
@@ -117,15 +115,12 @@ def imagined(arm: str, task: str, setting: Setting, *, seed: int) -> Any:
     return WorldModelVectorEnv(Maker(task, setting), model, **options)
 
 
-class Meter(BaseCallback):
-    """Stops when the real steps are spent, and judges policies on the way; judging costs neither steps nor time."""
+class RealSteps(Meter):
+    """Stops when the real steps are spent, and judges policies on the way, which costs no steps either."""
 
     def __init__(self, arm: str, task: str, setting: Setting, *, seed: int, tell: Any) -> None:
         super().__init__()
         self.arm, self.task, self.setting, self.seed, self.tell = arm, task, setting, seed, tell
-        self.began = time.perf_counter()
-        self.judging_s = 0.0
-        self.curve: list[dict[str, float]] = []
         self._end = setting.real_steps
 
     @property
@@ -137,10 +132,6 @@ class Meter(BaseCallback):
             return self.num_timesteps // self.setting.num_envs + self.setting.warmup
         return int(diagnostics(self.training_env.envs)["cost/executions"])  # type: ignore[attr-defined]
 
-    @property
-    def real_steps(self) -> int:
-        return self.setting.real_steps if self.arm == "model" else self.spent
-
     def _on_step(self) -> bool:
         self.tell(min(self.spent, self._end))
         wanted = self.setting.warmup + (self._end - self.setting.warmup) * (len(self.curve) + 1) / self.setting.curve_points
@@ -148,13 +139,11 @@ class Meter(BaseCallback):
             self.judge()
         return self.spent < self._end
 
-    def judge(self) -> None:
-        """Judge the present policy by real episodes."""
-        started = time.perf_counter()
-        seconds = started - self.began - self.judging_s
-        success = success_rate(self.model, self.task, self.setting, seed=1_000_003 * (self.seed + 1))  # type: ignore[arg-type]
-        self.curve.append({"real_steps": self.real_steps, "seconds": seconds, "success": success})
-        self.judging_s += time.perf_counter() - started
+    def success(self) -> float:
+        return success_rate(self.model, self.task, self.setting, seed=1_000_003 * (self.seed + 1))  # type: ignore[arg-type]
+
+    def so_far(self) -> dict[str, float]:
+        return {"real_steps": self.setting.real_steps if self.arm == "model" else self.spent}
 
 
 def success_rate(agent: SAC, task: str, setting: Setting, *, seed: int) -> float:
@@ -184,7 +173,7 @@ def train(arm: str, task: str, setting: Setting, *, seed: int, folder: Path, tel
         tell: is told how many real steps were made.
     """
     torch.set_num_threads(1)
-    meter = Meter(arm, task, setting, seed=seed, tell=tell)
+    meter = RealSteps(arm, task, setting, seed=seed, tell=tell)
     shared: dict[str, Any] = {"seed": seed, "device": "cpu", "gradient_steps": setting.gradient_steps, **setting.sac}
     if arm == "real":
         env: Any = make_env(task, setting)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym.envs.autoresearch.reply import SCRIPT
-from wmrl_gym.envs.autoresearch.static_checks import _PUBLIC_FILES, _holds, _importable, _keywords, _sklearn, _starred
+from wmrl_gym.envs.autoresearch.static_checks import _PUBLIC_FILES, _accepts, _holds, _importable, _keywords, _starred
 from wmrl_gym.envs.autoresearch.static_features import _MODULES, FAMILIES, PIECES, STATIC_FEATURES
 
 
@@ -152,7 +152,7 @@ def bad_values(nodes: Iterable[ast.AST]) -> set[tuple[str, str]]:
                     value = ast.literal_eval(keyword.value)
                 except (ValueError, TypeError):
                     continue
-                if not _accepts(*origin, keyword.arg, value):
+                if not _accepts.__wrapped__(*origin, keyword.arg, value):  # not remembered
                     bad.add((name, keyword.arg))
     return bad
 
@@ -207,16 +207,3 @@ def _calls(nodes: list[ast.AST]) -> list[tuple[str, tuple[str, str], ast.Call]]:
         for node in nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in origin
     ]
-
-
-def _accepts(module: str, name: str, keyword: str, value: Any) -> bool:
-    """Whether a class of scikit-learn says that it takes a value; True where it does not say."""
-    constraints = getattr(getattr(_sklearn(module), name, None), "_parameter_constraints", {}).get(keyword)
-    if not isinstance(constraints, list):
-        return True
-    try:
-        from sklearn.utils._param_validation import make_constraint
-
-        return any(make_constraint(constraint).is_satisfied_by(value) for constraint in constraints)
-    except Exception:  # private parts of scikit-learn, whose forms change: then nothing is known
-        return True

@@ -18,7 +18,6 @@ from wmrl_gym.data.demonstrations import Collection, EpisodeFolder, run_episode
 from wmrl_gym.data.minari import write_minari
 from wmrl_gym.envs.autoresearch import AutoResearchText
 from wmrl_gym.world_models import ChatClient, EnsembleDynamics, LLMWorldModel, LocalModel, WorldModelError, load_model
-from wmrl_gym.world_models.llm import examples_of
 
 COPY = (
     "import os, shutil\nfound = os.environ['DATA_DIR'] + '/sample_submission.csv'\n"
@@ -64,7 +63,7 @@ def test_it_is_loaded_with_its_settings_examples_and_back_end(saved: Path) -> No
     assert isinstance(model.backend, ChatClient)
     assert (model.backend.base_url, model.backend.model, model.backend.retries) == (NOWHERE, "small", 0)
     assert (model.shots, model.cache, model.executions) == (2, 7, 2)
-    assert [example.code for _, example in examples_of(model)] == ["a = 1\n", "b = 2\n"]
+    assert [example.code for _, example in model.shown] == ["a = 1\n", "b = 2\n"]
 
 
 def test_another_back_end_takes_the_place_of_the_saved_one(saved: Path) -> None:

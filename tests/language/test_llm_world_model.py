@@ -20,7 +20,6 @@ from wmrl_gym.factored import Outcome
 from wmrl_gym.sandbox import Limits, Sandbox
 from wmrl_gym.spaces import UnicodeText
 from wmrl_gym.world_models import ChatClient, LLMWorldModel, WorldModelError, check_world_model
-from wmrl_gym.world_models.llm import examples_of
 from wmrl_gym.wrappers import WorldModelWrapper
 from wmrl_gym.wrappers.vector import WorldModelVectorEnv
 
@@ -209,7 +208,7 @@ def test_lost_and_gated_attempts_are_no_examples(text: AutoResearchText) -> None
         model.update(
             Transitions((), (), np.zeros(1), (), no, no, no, np.zeros(1, np.int64), attempt, unknown), np.random.default_rng(0)
         )
-    assert examples_of(model) == ()
+    assert model.shown == ()
     assert measures["wm/executions"] == 0.0
 
 
@@ -277,7 +276,7 @@ def test_saved_and_loaded_it_shows_the_same_examples(
         loaded = bound(asking(server), real)
         loaded.load(tmp_path)
         after = step(loaded, real, [reply(GOOD)])
-    assert examples_of(loaded) == examples_of(model)
+    assert loaded.shown == model.shown
     assert loaded.design == "decomposed"
     first, second = (sorted(json.dumps(body) for body in part) for part in (server.requests[:4], server.requests[4:]))
     assert first == second, "the same prompts, in whatever order they came"

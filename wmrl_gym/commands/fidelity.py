@@ -41,11 +41,13 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from wmrl_gym.world_models import WorldModelError
+    from wmrl_gym.world_models.fitting import read_fit
 
     console = Console()
     try:
-        model = _load(arguments)
-        report = _evaluate(model, arguments)
+        fit = read_fit(arguments.model)
+        model = _load(fit, arguments)
+        report = _evaluate(model, fit, arguments)
     except (ValueError, WorldModelError, gym.error.Error) as error:
         print(f"wmrl fidelity: {error}", file=sys.stderr)
         return 2
@@ -73,21 +75,18 @@ def _said(model: Any) -> str:
     return str(model.asked) + (f"; the last problem of {model.backend!r}: {problem}" if problem else "")
 
 
-def _load(arguments: argparse.Namespace) -> Any:
-    from wmrl_gym.world_models.fitting import read_fit
+def _load(fit: dict[str, Any] | None, arguments: argparse.Namespace) -> Any:
     from wmrl_gym.world_models.loading import load_model
 
-    fit = read_fit(arguments.model)
     folder = arguments.model if fit is None else arguments.model / fit["checkpoint"]
     return load_model(folder, backend=arguments.backend, backend_settings=settings_of(arguments.set))
 
 
-def _evaluate(model: Any, arguments: argparse.Namespace) -> Any:
+def _evaluate(model: Any, fit: dict[str, Any] | None, arguments: argparse.Namespace) -> Any:
     from wmrl_gym.world_models import LLMWorldModel, OutcomeModel
     from wmrl_gym.world_models.fidelity import evaluate
-    from wmrl_gym.world_models.fitting import read_fit, recorded
+    from wmrl_gym.world_models.fitting import recorded
 
-    fit = read_fit(arguments.model)
     dataset = str(Path(arguments.dataset).absolute()) if Path(arguments.dataset).is_dir() else arguments.dataset
     kinds = (("outcome", OutcomeModel), ("llm", LLMWorldModel))
     kind = next((name for name, made in kinds if isinstance(model, made)), "dynamics")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -240,9 +240,9 @@ class LLMWorldModel(AttemptModel):
         return chosen[::-1]  # the most alike stands last, next to the question
 
     @property
-    def shown(self) -> Sequence[tuple[str, Example]]:
+    def shown(self) -> tuple[tuple[str, Example], ...]:
         """The executed attempts that may be shown, each with its context's name, oldest first."""
-        return self._shown
+        return tuple(self._shown)
 
     def save(self, path: str | Path) -> None:
         """Write the settings, the executed attempts, and where the back end is; its weights and keys stay where they are."""
@@ -262,8 +262,3 @@ class LLMWorldModel(AttemptModel):
         self.executions, self._shown = saved.executions, list(saved.examples)
         if interface is not None:
             self.bind(interface)
-
-
-def examples_of(model: LLMWorldModel) -> Sequence[tuple[str, Example]]:
-    """The executed attempts that a model may show, with their context's name, oldest first."""
-    return tuple(model.shown)

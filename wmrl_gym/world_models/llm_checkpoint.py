@@ -42,7 +42,7 @@ class SavedLLM:
     def of(cls, model: LLMWorldModel) -> SavedLLM:
         """All that ``model`` is."""
         settings = {name: getattr(model, name) for name in _SETTINGS}
-        return cls(settings, settings_of_backend(model.backend), model.executions, tuple(model.shown))
+        return cls(settings, settings_of_backend(model.backend), model.executions, model.shown)
 
     def write(self, folder: Path) -> None:
         """Write it below ``folder``, which is made where it is missing."""

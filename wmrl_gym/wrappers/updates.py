@@ -23,7 +23,6 @@ class BackgroundUpdates:
         self.model = model
         self._running: Future[tuple[Any, float]] | None = None
         self._thread: ThreadPoolExecutor | None = None
-        self._spent = 0.0
 
     @property
     def running(self) -> bool:
@@ -38,19 +37,17 @@ class BackgroundUpdates:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="wmrl-update")
         self._running = self._thread.submit(self._digest, transitions, seed)
 
-    def adopt(self, *, wait: bool) -> dict[str, float] | None:
-        """Take over what has been learnt, and give its measures; None where nothing has, or not yet, unless ``wait``."""
+    def adopt(self, *, wait: bool) -> tuple[dict[str, float], float] | None:
+        """Take over what has been learnt; None where nothing has, or not yet, unless ``wait``.
+
+        Returns:
+            The update's measures, and the seconds that it took.
+        """
         if self._running is None or not (wait or self._running.done()):
             return None
         digested, seconds = self._running.result()
         self._running = None
-        self._spent += seconds
-        return self.model.adopt(digested)
-
-    def spent(self) -> float:
-        """Seconds of the adopted updates since the last call."""
-        seconds, self._spent = self._spent, 0.0
-        return seconds
+        return self.model.adopt(digested), seconds
 
     def forget(self) -> None:
         """Adopt nothing of an update that is under way."""
@@ -146,6 +143,8 @@ class Learner:
         return new
 
     def _adopt(self, *, wait: bool) -> None:
-        if self._aside is not None:
-            self.measures = self._aside.adopt(wait=wait) or self.measures
-            self._spent += self._aside.spent()
+        adopted = None if self._aside is None else self._aside.adopt(wait=wait)
+        if adopted is not None:
+            measures, seconds = adopted
+            self.measures = measures or self.measures
+            self._spent += seconds
