@@ -48,6 +48,7 @@ class ImageSetting:
             learn, and that some trials succeed.
         cloning_steps: gradient steps of that.
         towards: tasks whose policy takes in too where the target lies as seen from the hand; without it none of them is learnt.
+        noise: standard deviation of a policy's actions at first; so little that its trials do not all fail.
         progress_steps: gradient steps of the progress model.
         progress_batch: frames in each of them.
         update_clips: anchors between two updates of the progress model in the arms that have any.
@@ -69,6 +70,7 @@ class ImageSetting:
     cloned: Mapping[str, int] = field(default_factory=lambda: {"reach": 4, "button-press": 1, "drawer-open": 1})
     cloning_steps: int = 200
     towards: tuple[str, ...] = ("reach",)
+    noise: Mapping[str, float] = field(default_factory=lambda: {"reach": 0.22, "button-press": 0.37, "drawer-open": 0.37})
     progress_steps: int = 600
     progress_batch: int = 48
     update_clips: int = 8
@@ -84,7 +86,7 @@ class ImageSetting:
             "n_epochs": 10,
             "gamma": 1.0,
             "gae_lambda": 0.95,
-            "policy_kwargs": {"net_arch": [64, 64], "log_std_init": -1.0},
+            "policy_kwargs": {"net_arch": [64, 64]},
         }
     )
 
@@ -214,14 +216,7 @@ def train(arm: str, task: str, setting: ImageSetting, *, seed: int, folder: Path
     model = progress_model(shown, setting, seed=seed, folder=folder / "progress")
     venv = to_vec_env(Perceive(make_envs(arm, TrialMaker(task, setting.length), setting, model=model, seed=seed), senses))
     venv.seed(seed)
-    agent = PPO(
-        "MlpPolicy",
-        venv,
-        n_steps=setting.rollout_trials // setting.num_envs * setting.length.steps,
-        seed=seed,
-        device="cpu",
-        **setting.ppo,
-    )
+    agent = fine_tuner(venv, task, setting, seed=seed)
     clone(agent, mine[: setting.cloned[task]], senses=senses, steps=setting.cloning_steps)
 
     def judge(agent: PPO) -> float:
@@ -233,6 +228,13 @@ def train(arm: str, task: str, setting: ImageSetting, *, seed: int, folder: Path
     venv.close()
     record = {"arm": arm, "task": task, "seed": seed, "curve": meter.curve, "pairs": meter.pairs}
     return {**record, "gradient_steps": int(agent._n_updates), "machine": machine()}
+
+
+def fine_tuner(venv: Any, task: str, setting: ImageSetting, *, seed: int) -> PPO:
+    """What learns, before it has learnt anything."""
+    steps = setting.rollout_trials // setting.num_envs * setting.length.steps
+    more = {**setting.ppo["policy_kwargs"], "log_std_init": float(np.log(setting.noise[task]))}
+    return PPO("MlpPolicy", venv, n_steps=steps, seed=seed, device="cpu", **{**setting.ppo, "policy_kwargs": more})
 
 
 def clone(agent: PPO, episodes: list[Episode], *, senses: Senses, steps: int) -> None:
