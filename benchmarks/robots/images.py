@@ -74,7 +74,7 @@ class ImageSetting:
     progress_steps: int = 600
     progress_batch: int = 48
     update_clips: int = 8
-    update_steps: int = 30
+    update_steps: int = 60
     rollout_trials: int = 16
     num_envs: int = 8
     curve_points: int = 2
