@@ -231,3 +231,50 @@ def test_a_back_end_is_made_or_given_but_not_both(saved: Path) -> None:
     with serving(foresee) as server, pytest.raises(WorldModelError, match="was made already"):
         load_model(saved, backend=asking(server), backend_settings={"retries": 3})
     assert isinstance(server, ChatServer)
+
+
+def fit(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, str, str]:
+    status = main(["fit", *(str(each) for each in arguments)])
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_fit_keeps_what_was_executed_and_fidelity_asks_about_the_rest(
+    episodes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "fit"
+    with serving(foresee) as server:
+        place = server.url.replace("http://", "http://me:pass-word@")
+        settings = ["--backend-set", "model=small", "--backend-set", "retries=0", "--set", "shots=1"]
+        arguments = [episodes, "--model", "llm", "--backend", place, *settings, "--held-out", 0.3, "--out", out]
+        status, said, errors = fit(capsys, *arguments)
+        assert (status, errors, server.requests) == (0, "", []), "nothing is asked"
+        assert f"wmrl fidelity {out}" in said.replace("\n", "")
+        status, said, errors = fidelity(capsys, out, episodes)
+    assert (status, errors) == (0, "")
+    report = json.loads((out / "fidelity.json").read_text())
+    assert (report["model"], report["transitions"]) == ("LLMWorldModel", 2)
+    assert all(len(body["messages"]) == 4 for body in server.requests), "with one executed example each"
+    written = "".join(path.read_text() for path in out.rglob("*.json"))
+    assert "pass-word" not in written
+    assert fit(capsys, *arguments)[0] == 0, "it is complete, and not begun again"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "llm"], "llm needs to know what will answer it: --backend goes with --model llm"),
+        (["--model", "outcome", "--backend", NOWHERE], "outcome asks nobody: --backend goes with --model llm"),
+        (["--model", "llm", "--backend", NOWHERE], "must be told the name of its model: set model=NAME"),
+        (["--model", "llm", "--backend", NOWHERE, "--backend-set", "api_key=a-secret"], "a key must not be"),
+        (["--model", "llm", "--backend", "nowhere/at/all"], "there is no back end with the settings"),
+        (["--model", "llm", "--backend", NOWHERE, "--backend-set", "model=a", "--set", "shots=-1"], "shots must be at least 0"),
+    ],
+)
+def test_a_fit_of_nothing_that_answers_is_one_line(
+    arguments: list[str], message: str, *, episodes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, errors = fit(capsys, episodes, *arguments, "--out", tmp_path / "fit")
+    assert (status, errors.count("\n")) == (2, 1), errors
+    assert message in errors
+    assert not (tmp_path / "fit" / "fit.json").exists()

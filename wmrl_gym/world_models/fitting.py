@@ -26,7 +26,7 @@ class FitPlan:
     Args:
         dataset: a Minari data set's folder, or its id.
         model: its kind, see :data:`~wmrl_gym.world_models.loading.MODELS`.
-        settings: arguments of the model.
+        settings: arguments of the model, see :func:`~wmrl_gym.world_models.loading.new_model`. They are saved.
         held_out: share of the episodes that the model never sees, in [0, 1).
         chunk: transitions in one update of the model, at least; it is saved after each.
         seed: of the model's training and of the choice of held-out episodes.
@@ -159,7 +159,7 @@ def recorded(dataset: str | Path, model: str) -> tuple[MinariEpisodes, Interface
 
     Args:
         dataset: its folder, or its id.
-        model: a kind in :data:`~wmrl_gym.world_models.loading.MODELS`, or "llm".
+        model: a kind in :data:`~wmrl_gym.world_models.loading.MODELS`.
 
     Raises:
         ValueError: a model of outcomes is wanted, and the environment is not factored.

@@ -12,19 +12,26 @@ from wmrl_gym.world_models.llm_backends import elsewhere, make_backend
 from wmrl_gym.world_models.llm_checkpoint import DOCUMENT, SavedLLM
 from wmrl_gym.world_models.llm_schema import LanguageModel
 
-MODELS = {"dynamics": "EnsembleDynamics", "outcome": "OutcomeModel"}
-"""Short names of the models that are made without anything else, such as a language model."""
+MODELS = {"dynamics": "EnsembleDynamics", "outcome": "OutcomeModel", "llm": "LLMWorldModel"}
+"""Short names of the models that can be fitted to recorded episodes."""
 _DOCUMENTS = {"dynamics.json": "dynamics", "outcome_model.json": "outcome"}
 
 
 def new_model(kind: str, **settings: object) -> WorldModel:
     """A new model of a kind in :data:`MODELS`.
 
+    Args:
+        kind: of the model.
+        settings: its arguments; an LLMWorldModel's ``backend`` may be what :func:`make_backend` makes it from.
+
     Raises:
         ValueError: another kind, or settings that the model does not have or refuses.
+        WorldModelError: a back end that is not to be had.
     """
     if kind not in MODELS:
         raise ValueError(f"the model must be one of {', '.join(MODELS)}, got {kind!r}")
+    if isinstance(described := settings.get("backend"), Mapping):
+        settings["backend"] = make_backend(described)
     made = getattr(import_module("wmrl_gym.world_models"), MODELS[kind])
     try:
         model = made(**settings)
