@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
     fit.set_defaults(run=run)
 
 
-_MODEL = "dynamics (any numbers), outcome (factored environments) or llm (such whose attempts are text) (default: dynamics)"
+_MODEL = "dynamics (any numbers; the default), progress (images and sentences), outcome or llm (factored environments)"
 _BACKEND = "what will answer a language model's questions: a server's address or a folder of weights; nothing is asked by the fit"
 _BACKEND_SETTING = "a setting of that back end, in JSON, such as model=NAME; keys are read from the environment"
 

@@ -83,6 +83,9 @@ class OfflineFit:
         else:
             self._resume(found)
         self.model.bind(interface)
+        if type(self.model).remember is not WorldModel.remember:
+            for number in self.training[: self.done]:
+                self.model.remember(self.episodes.read(number))
 
     def run(self, progress: Callable[[int, dict[str, float]], None] = lambda done, measures: None) -> dict[str, float]:
         """Learn from all episodes that are left, saving after each chunk.

@@ -12,7 +12,7 @@ from wmrl_gym.world_models.llm_backends import elsewhere, make_backend
 from wmrl_gym.world_models.llm_checkpoint import LAYOUT, SavedLLM
 from wmrl_gym.world_models.llm_schema import LanguageModel
 
-MODELS = {"dynamics": "EnsembleDynamics", "outcome": "OutcomeModel", "llm": "LLMWorldModel"}
+MODELS = {"dynamics": "EnsembleDynamics", "outcome": "OutcomeModel", "llm": "LLMWorldModel", "progress": "ProgressModel"}
 """Short names of the models that can be fitted to recorded episodes."""
 _DOCUMENTS = {"dynamics.json": "EnsembleDynamics", "outcome_model.json": "OutcomeModel", "progress.json": "ProgressModel"}
 

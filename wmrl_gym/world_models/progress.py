@@ -177,14 +177,21 @@ class ProgressModel(RewardModel):
 
     def update(self, transitions: Transitions, rng: np.random.Generator) -> dict[str, float]:
         """Learn from anchors: whether the real episodes that have ended were successes (their rewards sum to more than 0.5)."""
-        clips = self._assembler.add(transitions, self._vision.prepare)
-        self._clips = (self._clips + clips)[-self.capacity :]
-        self._new += len(clips)
+        self._new += self._take_in(transitions)
         measures = {"wm/clips": float(len(self._clips))}
         if self._new < self.min_clips or not any(clip.success for clip in self._clips) or not self.update_steps:
             return measures
         self._new = 0
         return measures | self._train(self.update_steps, rng)
+
+    def remember(self, transitions: Transitions) -> None:
+        self._take_in(transitions)
+
+    def _take_in(self, transitions: Transitions) -> int:
+        """Keep the episodes that have ended; returns how many these are."""
+        clips = self._assembler.add(transitions, self._vision.prepare)
+        self._clips = (self._clips + clips)[-self.capacity :]
+        return len(clips)
 
     def progress(self, images: NDArray[np.uint8], instruction: str) -> NDArray[np.float64]:
         """Progress of each frame of an episode: float64, shape (T,), in [0, 1].
