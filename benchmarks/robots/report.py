@@ -14,7 +14,14 @@ from rich.table import Table
 from benchmarks.robots.runs import Variant, plain
 from wmrl_gym.study.run import machine
 
-COLOURS = {"real": "#444444", "model": "#d62728", "mixture": "#9467bd", "recommended": "#2ca02c", "truth": "#1f77b4"}
+COLOURS = {
+    "real": "#444444",
+    "often": "#ff7f0e",
+    "model": "#d62728",
+    "mixture": "#9467bd",
+    "recommended": "#2ca02c",
+    "truth": "#1f77b4",
+}
 
 
 def summarise(records: Sequence[Mapping[str, Any]], variant: Variant) -> dict[str, Any]:
