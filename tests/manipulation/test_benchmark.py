@@ -112,6 +112,12 @@ def test_results_say_final_success_and_what_it_took_to_reach_what_real_steps_alo
     assert "auc" not in arms["real"]
 
 
+def test_arms_are_held_against_the_baseline_that_the_variant_names() -> None:
+    against = replace(comparison([], Effort()), baseline="model")
+    arms = summarise(RECORDS, against)["tasks"]["reach"]
+    assert arms["real"]["to_real_only"] == {"reached": 2, "steps": 3.0, "seconds": 6.0}
+
+
 def test_nothing_is_reached_where_real_steps_alone_reach_nothing() -> None:
     curve = [{"steps": 1.0, "success": 0.0}]
     assert reached(curve, 0.0) is None
