@@ -3,7 +3,7 @@
 SAC learns Meta-World tasks in two variants.
 
 ``--variant state``: from the simulator's state, with its shaped reward, in five ways that begin with the same few demonstrations
-and may take equally many real steps: real steps only, learnt from once each or as often as in the other arms; a world model alone
+and may take equally many real steps: real steps only, learnt from once each or as often as in the others; a world model alone
 (``EnsembleDynamics``), fitted on random steps and then left to itself; a plain mixture of imagined and real episodes, on which the
 model goes on learning; and the same with WMRL's corrections.
 
