@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from wmrl_gym import batch
 from wmrl_gym.corrections.stream import AnchorStream, Pairs
-from wmrl_gym.data import TransitionBuffer
+from wmrl_gym.data import TransitionBuffer, Transitions
 from wmrl_gym.slots import sample_at, take_samples
 from wmrl_gym.world_models import Prediction, WorldModel
 from wmrl_gym.world_models.check import check_prediction
@@ -23,6 +23,7 @@ from wmrl_gym.wrappers.episode_log import EpisodeLog
 from wmrl_gym.wrappers.episodes import Episodes, Schedule
 from wmrl_gym.wrappers.execution import RealExecution, RealStep
 from wmrl_gym.wrappers.options import Cost, EngineOptions
+from wmrl_gym.wrappers.prior import checked_prior
 from wmrl_gym.wrappers.seeds import mix
 from wmrl_gym.wrappers.starts import StartStates
 from wmrl_gym.wrappers.uncertainty import StartUncertainty, probe
@@ -168,6 +169,19 @@ class Engine:
         """Update the model on the real transitions that it has not seen, and wait for that."""
         self.learner.update(self.rng)
         self.cost.update_s += self.learner.spent()
+
+    def learn_from(self, recorded: Transitions) -> None:
+        """Take in real steps that were recorded elsewhere: the model is fitted to them, and branched rollouts start at them too.
+
+        They count as real transitions, but neither as executed nor as anchors: nobody asked the model before they were known.
+        """
+        prior = checked_prior(recorded, self.model, self.real.interface, starts=self._starts is not None)
+        if not len(prior):
+            return
+        self.learner.learn_from(prior, self.rng)
+        self.cost.update_s += self.learner.spent()
+        if self._starts is not None:
+            self._starts.add(prior)
 
     def warm_up(self, executions: int, *, seconds: float = np.inf) -> int:
         """Run random actions for real, side by side, until so many steps were executed, and fit the model on them.
