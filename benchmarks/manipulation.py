@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variant", choices=("state", "images", "both"), default="both", help="what is compared (default: both)")
-    parser.add_argument("--seeds", type=int, default=None, help="number of seeds (default: 5 of the state, 3 of images)")
+    parser.add_argument("--seeds", type=int, default=None, help="number of seeds (default: 5)")
     parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default: 0)")
     parser.add_argument("--tasks", default=",".join(state.TASKS), help="names, separated by commas")
     parser.add_argument("--arms", default=None, help="names, separated by commas (default: all of the variant)")

@@ -30,10 +30,10 @@ class Length:
         frames_seen: at either end of a trial.
     """
 
-    steps: int = 30
-    action_repeat: int = 4
+    steps: int = 20
+    action_repeat: int = 5
     image_size: int = 64
-    frames_seen: int = 2
+    frames_seen: int = 1
 
 
 class Scene(gym.ObservationWrapper[Any, Any, Any]):
@@ -136,20 +136,22 @@ class Senses:
     """What a policy takes in: robot state, scene, time and sentence as one vector, each number of ordinary size.
 
     Args:
-        mean: float32, shape (54,). Of state, scene and time in demonstrations.
-        scale: float32, shape (54,). Their standard deviations.
+        mean: float32, shape (54,), or (57,) if ``towards``. Of state, scene and time in demonstrations.
+        scale: float32, of the same shape. Their standard deviations.
+        towards: whether it takes in too where the target lies as seen from the hand.
         words: numbers of a sentence's vector.
     """
 
     mean: NDArray[np.float32]
     scale: NDArray[np.float32]
+    towards: bool = False
     words: int = 32
 
     @classmethod
-    def of(cls, episodes: Sequence[Episode]) -> Senses:
+    def of(cls, episodes: Sequence[Episode], *, towards: bool = False) -> Senses:
         """Those for which demonstrated states and times have mean 0 and standard deviation 1."""
-        seen = np.concatenate([_felt(timed(episode)) for episode in episodes])
-        return cls(seen.mean(0), np.maximum(seen.std(0), 0.02))
+        seen = np.concatenate([_felt(timed(episode), towards) for episode in episodes])
+        return cls(seen.mean(0), np.maximum(seen.std(0), 0.02), towards)
 
     @property
     def space(self) -> gym.spaces.Box:
@@ -159,7 +161,7 @@ class Senses:
     def __call__(self, observation: Mapping[str, Any]) -> NDArray[np.float32]:
         """What is taken in of n observations: float32, shape (n, size)."""
         told = np.stack([_told(str(sentence), self.words) for sentence in observation["instruction"]])
-        felt = (_felt(observation) - self.mean) / self.scale
+        felt = (_felt(observation, self.towards) - self.mean) / self.scale
         return np.clip(np.concatenate([felt, told], axis=1), -10.0, 10.0).astype(np.float32)
 
 
@@ -211,8 +213,12 @@ def _told(sentence: str, words: int) -> NDArray[np.float32]:
     return 4.0 * HashedWords(words)([sentence])[0]  # of length 4, so that its numbers are about as large as the others
 
 
-def _felt(observation: Mapping[str, Any]) -> NDArray[np.float32]:
-    return np.concatenate([observation[name] for name in ("state", "scene", "time")], axis=1, dtype=np.float32)
+def _felt(observation: Mapping[str, Any], towards: bool) -> NDArray[np.float32]:
+    parts = [observation[name] for name in ("state", "scene", "time")]
+    if towards:
+        scene = parts[1]
+        parts.append(scene[:, -3:] - scene[:, :3])  # the target and the hand
+    return np.concatenate(parts, axis=1, dtype=np.float32)
 
 
 def _expert(env: gym.Env[Any, Any], observation: Any) -> Any:

@@ -153,14 +153,19 @@ def test_results_of_the_variant_that_was_not_run_stay(tmp_path: Path) -> None:
 
 
 def test_as_many_true_verdicts_only_are_as_many_as_anchors_ask_for() -> None:
-    setting = images.ImageSetting(trials=80, anchors=0.1)
-    assert setting.trials_of("real") == setting.labels == 8
-    assert setting.trials_of("recommended") == setting.trials_of("truth") == 80
+    setting = images.ImageSetting(trials=160, anchors=0.1)
+    assert setting.trials_of("real") == setting.labels == 16
+    assert setting.trials_of("recommended") == setting.trials_of("truth") == 160
 
 
 def test_trials_that_are_no_whole_rollouts_are_refused() -> None:
-    with pytest.raises(ValueError, match="whole rollouts of 8, got 12"):
-        images.ImageSetting(trials=120, anchors=0.1)
+    with pytest.raises(ValueError, match="whole rollouts of 16, got 8"):
+        images.ImageSetting(trials=80, anchors=0.1)
+
+
+def test_rollouts_that_are_no_whole_rounds_are_refused() -> None:
+    with pytest.raises(ValueError, match="whole rounds of 6 trials, got 16"):
+        images.ImageSetting(num_envs=6)
 
 
 def test_a_trial_pays_once_at_its_end_and_only_if_the_task_is_done_then() -> None:
@@ -208,8 +213,16 @@ def test_a_policy_takes_in_numbers_of_ordinary_size() -> None:
     assert senses.space.contains(seen[0])
 
 
+def test_a_policy_that_is_told_where_the_target_lies_takes_in_three_numbers_more() -> None:
+    episode = shown([0.0] * 20)
+    episode.observation["scene"][:, -3:] += 2.0  # the target, off the hand by as much in every step
+    senses = Senses.of([episode], towards=True)
+    assert senses.space.shape == (Senses.of([episode]).space.shape[0] + 3,)
+    assert senses.mean[-3:] == pytest.approx(np.full(3, 2.0), abs=1e-5)
+
+
 def test_every_arm_trains_and_counts_the_verdicts_that_it_asked_for(tmp_path: Path) -> None:
-    small = {"trials": 2, "rollout_trials": 1, "progress_steps": 2, "judged_trials": 1}
+    small = {"trials": 2, "rollout_trials": 1, "num_envs": 1, "progress_steps": 2, "judged_trials": 1}
     setting = replace(images.QUICK, length=Length(steps=14, image_size=32), **small)
     labels = {}
     for arm in images.ARMS:

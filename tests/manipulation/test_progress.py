@@ -208,12 +208,25 @@ def test_mixed_transitions_of_two_episodes_are_put_together_again() -> None:
     assert assembler._open == {}
 
 
+def test_images_that_only_repeat_the_last_one_are_no_frames_but_at_the_end() -> None:
+    model = ProgressModel()
+    steps = transitions_of([1.0] * 8, seed=0)
+    pictures = [step.observation["image"] for step in steps] + [steps[-1].next_observation["image"]]
+    for number, step in enumerate(steps):  # a picture at the start, one in the middle, and one at the end
+        for observation, at in ((step.observation, number), (step.next_observation, number + 1)):
+            observation["image"] = pictures[at if at == len(steps) else (at // 4) * 4]
+    (clip,) = Assembler("image", "instruction", 50).add(batch.concatenate(steps), model._vision.prepare)
+    wanted = sorted({0, 4, len(steps)})
+    assert clip.time == pytest.approx(np.array(wanted) / len(steps))
+    assert clip.frames == pytest.approx(model._vision.prepare(np.concatenate([pictures[at] for at in wanted])))
+
+
 def test_anchors_teach_it_what_is_no_success(learnt: ProgressModel, tmp_path: Path) -> None:
     learnt.save(tmp_path)
     model = ProgressModel()
     model.load(tmp_path)
     model.min_clips, model.update_steps = 4, 40
-    model.fit(demonstrations(8), steps=20)
+    assert model.fit(demonstrations(8), steps=0) == {}
     rows = [step for seed in range(6) for step in transitions_of([-1.0] * 8, seed=seed)]
     measures = model.update(batch.concatenate(rows), np.random.default_rng(0))
     assert measures["wm/clips"] == 14

@@ -160,7 +160,7 @@ class ProgressModel(RewardModel):
 
         Args:
             episodes: with images and instructions; failed ones are welcome.
-            steps: gradient steps.
+            steps: gradient steps. 0 only remembers the episodes, for :meth:`update`: a saved network has forgotten its own.
             rng: of the batches; None takes the model's seed.
 
         Returns:

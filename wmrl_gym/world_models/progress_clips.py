@@ -57,7 +57,9 @@ def spaced(length: int, count: int) -> NDArray[np.int64]:
 @dataclass(slots=True)
 class _Open:
     images: list[NDArray[np.uint8]]
+    seen: list[int]
     sentence: str
+    steps: int = 0
     rewarded: float = 0.0
     known: bool = True
 
@@ -66,7 +68,9 @@ class _Open:
 class Assembler:
     """Puts transitions together to clips: a step goes on where its observation was the last one's next.
 
-    Transitions of several environments arrive mixed, and an update may cut episodes in two: what has not ended waits.
+    Transitions of several environments arrive mixed, and an update may cut episodes in two: what has not ended waits. An image
+    that only repeats the one before it, as between the pictures of a slow camera, is no new frame: it would be taken for what the
+    scene looked like later. The last one always is.
 
     Args:
         image_key: of the image in observations.
@@ -97,11 +101,15 @@ class Assembler:
             if not waiting:
                 del self._open[_key(before, sentence)]
         else:
-            episode = _Open([before.copy()], sentence)
-        episode.images.append(after.copy())
+            episode = _Open([before.copy()], [0], sentence)
+        over = bool(transitions.terminated[row] or transitions.truncated[row])
+        episode.steps += 1
+        if over or not np.array_equal(after, episode.images[-1]):
+            episode.images.append(after.copy())
+            episode.seen.append(episode.steps)
         episode.rewarded += float(transitions.reward[row])
         episode.known &= bool(transitions.reward_valid[row])
-        if not (transitions.terminated[row] or transitions.truncated[row]):
+        if not over:
             self._open.setdefault(_key(after, sentence), deque()).append(episode)
             while len(self._open) > self.most_open:
                 self._open.pop(next(iter(self._open)))
@@ -110,7 +118,7 @@ class Assembler:
             return []
         at = spaced(len(episode.images), self.frames)
         images = np.stack([episode.images[int(number)] for number in at])
-        time = (at / (len(episode.images) - 1)).astype(np.float32)
+        time = (np.array(episode.seen)[at] / episode.steps).astype(np.float32)
         return [Clip(prepare(images), time, sentence, episode.rewarded > 0.5)]
 
 

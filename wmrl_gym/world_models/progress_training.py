@@ -99,7 +99,8 @@ def train(network: nn.Module, sampler: ClipSampler, *, steps: int, rng: np.rando
     """Take ``steps`` gradient steps.
 
     Returns:
-        The mean losses over the last tenth of them: ``wm/progress_loss`` and ``wm/success_loss``, in nats.
+        The mean losses over the last tenth of them: ``wm/progress_loss`` and ``wm/success_loss``, in nats; nothing
+        without a step.
     """
     s = sampler.settings
     optimizer = torch.optim.AdamW(network.parameters(), lr=s.learning_rate, weight_decay=1e-3)
@@ -119,6 +120,8 @@ def train(network: nn.Module, sampler: ClipSampler, *, steps: int, rng: np.rando
         schedule.step()
         seen.append((float(progress.detach()), float(success.detach())))
     network.eval()
+    if not seen:
+        return {}
     last = np.mean(seen[-max(1, steps // 10) :], axis=0)
     return {"wm/progress_loss": float(last[0]), "wm/success_loss": float(last[1])}
 
