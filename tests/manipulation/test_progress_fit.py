@@ -21,13 +21,13 @@ from wmrl_gym.world_models.fitting import FitPlan, OfflineFit
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten episodes in which the bar that was asked for grows, and six in which the other one does."""
+    """Episodes in which the bar that was asked for grows, and every third time the other one."""
     root = tmp_path_factory.mktemp("bars")
-    gym.register("tests/Bars-v0", Bars)
+    gym.register("tests/Bars-v0", "tests.manipulation.clips:Bars")
     env = gym.make("tests/Bars-v0")
     folder = EpisodeFolder(root / "kept", Collection("tests/Bars-v0", {}, "scripted", 0, 30, {}))
-    for seed in range(16):
-        action = np.array([1.0 if seed < 10 else -1.0], np.float32)
+    for seed in range(36):
+        action = np.array([-1.0 if seed % 3 == 2 else 1.0], np.float32)
         folder.add(run_episode(env, lambda env, observation, action=action: action, seed=seed))
     written = write_minari(folder, env, root / "sets", dataset_id="tests/bars-v0")
     env.close()
@@ -38,13 +38,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_fit_learns_from_recorded_episodes_and_fidelity_tells_success_from_failure(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = ["--set", "update_steps=120", "--set", "min_clips=4", "--set", "collapse=success"]
+    settings = ["--set", "update_steps=150", "--set", "min_clips=4", "--set", "collapse=success"]
     out = str(tmp_path / "fit")
     assert main(["fit", str(recorded), "--model", "progress", *settings, "--held-out", "0.25", "--out", out]) == 0
     assert main(["fidelity", out, str(recorded)]) == 0
     report = json.loads((tmp_path / "fit" / "fidelity.json").read_text())
     assert report["model"] == "ProgressModel"
-    assert (report["reward"]["n"], report["reward"]["n_unknown"]) == (4, 0), "an episode is paid once"
+    assert (report["reward"]["n"], report["reward"]["n_unknown"]) == (9, 0), "an episode is paid once"
     assert report["reward"]["rank_correlation"] > 0.5
     assert report["termination"] is report["horizon"] is None, "it is told what is observed"
     assert "ProgressModel on" in capsys.readouterr().out

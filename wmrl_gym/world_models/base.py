@@ -141,6 +141,7 @@ class WorldModel(ABC):
 
         Nothing is learnt. Most models keep what they go on learning from, and do nothing here.
         """
+        return None
 
     def digest(self, transitions: Transitions, rng: np.random.Generator) -> Any:
         """The slow part of :meth:`update`, of a model that ``learns_aside``; may run on another thread while the model predicts.
