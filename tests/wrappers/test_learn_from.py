@@ -10,11 +10,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from tests import minari_sets
 from tests.bandit import Bandit
 from tests.wrappers.test_world_model_wrapper import Drift
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
 from wmrl_gym.data.demonstrations import run_episode
+from wmrl_gym.data.minari_reading import MinariEpisodes
 from wmrl_gym.world_models import EnsembleDynamics, OutcomeModel
 from wmrl_gym.wrappers import WorldModelWrapper
 from wmrl_gym.wrappers.vector import WorldModelVectorEnv, corrected
@@ -75,6 +77,18 @@ def test_branched_rollouts_start_at_recorded_observations() -> None:
     assert set(starts) <= known
     assert envs.last_cost["executions"] == 0
     envs.close()
+
+
+def test_the_episodes_of_a_minari_data_set_will_do(tmp_path: Path) -> None:
+    env = gym.make("CartPole-v1")
+    folder = minari_sets.write(tmp_path, "cartpole-v0", env, minari_sets.random_episodes(env, 6))
+    episodes = MinariEpisodes(folder)
+    model = small(min_transitions=50)
+    imagined = WorldModelWrapper(env, model, anchors=0.0, seed=0)
+    imagined.learn_from(episodes.read_many(range(len(episodes))))
+    assert model.transitions == episodes.steps
+    assert model.fitted
+    imagined.close()
 
 
 def test_recorded_steps_are_no_pairs_and_corrections_learn_nothing_from_them() -> None:
