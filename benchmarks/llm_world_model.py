@@ -1,11 +1,12 @@
 """Throughput of a language model as world model, against concurrency: ``python -m benchmarks.llm_world_model``.
 
-The same questions about scripts are asked of three servers on this machine, with 1, 8 and 64 requests in flight: ``transformers
-serve`` with SmolLM2-135M, without and with continuous batching, and a stand-in that answers every request after half a second,
-which shows what the client itself can keep in flight. The same model in this process, which scores closed answers instead of
-writing them, stands beside. Questions are answered once each; all numbers are of one run. A server of one thread that computes
-all the time does as much in a second as in a second of its CPU time, which does not depend on what else the machine does: both
-are reported. Results go to ``benchmarks/results/llm_world_model.json`` and ``llm_world_model.png``.
+The same questions about scripts are asked of four servers on this machine, with 1, 8 and 64 requests in flight: llama.cpp's with
+SmolLM2-135M (four bits a weight), ``transformers serve`` with the same weights in float32, without and with continuous batching,
+and a stand-in that answers every request after half a second, which shows what the client itself can keep in flight. The same
+weights in this process, with which closed answers are scored instead of written, stand beside. Questions are answered once each;
+all numbers are of one run. A server of one thread that computes all the time does as much in a second as in a second of its CPU
+time, which does not depend on what else the machine does: both are reported. Results go to
+``benchmarks/results/llm_world_model.json`` and ``llm_world_model.png``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.language_server import smollm2, transformers_serve
+from benchmarks.language_server import llama_cpp_serve, smollm2, smollm2_gguf, transformers_serve
 from wmrl_gym.envs.autoresearch import AutoResearchText
 from wmrl_gym.study.run import machine
 from wmrl_gym.world_models import ChatClient, Interface, LLMWorldModel, LocalModel
@@ -60,6 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     weights, processes = smollm2(), list[int]()
     servers: dict[str, Callable[[], AbstractContextManager[str]]] = {
         f"a stand-in that takes {DELAY_S} s": stand_in,
+        "llama.cpp": lambda: llama_cpp_serve(smollm2_gguf(), slots=max(LEVELS), slot_tokens=512, started=processes.append),
         "transformers serve": lambda: transformers_serve(weights, started=processes.append),
         "transformers serve, continuous batching": lambda: transformers_serve(
             weights, "--continuous-batching", started=processes.append

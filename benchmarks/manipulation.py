@@ -2,9 +2,10 @@
 
 SAC learns Meta-World tasks in two variants.
 
-``--variant state``: from the simulator's state, with its shaped reward, in four ways that may take equally many real steps: real
-steps only; a world model alone (``EnsembleDynamics``), fitted on random steps and then left to itself; a plain mixture of
-imagined and real episodes, on which the model goes on learning; and the same with WMRL's corrections.
+``--variant state``: from the simulator's state, with its shaped reward, in five ways that begin with the same demonstrations and
+may take equally many real steps: real steps only, learnt from once each, or as often as in the others; a world model alone
+(``EnsembleDynamics``), fitted on random steps and then left to itself; a plain mixture of imagined and real episodes, on which
+the model goes on learning; and the same with WMRL's corrections.
 
 ``--variant images``: all steps are real, and what is dear is the verdict whether a trial succeeded. A progress model
 (``ProgressModel``), trained on a few demonstrations, gives it from images and the sentence: alone, mixed with true verdicts, and

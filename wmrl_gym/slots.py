@@ -104,6 +104,8 @@ def put_infos(infos: dict[str, Any], num_envs: int, slots: NDArray[np.int64], va
         values: for each key an array of n rows, or a dict of such.
     """
     whole = len(slots) == num_envs and bool((slots == np.arange(num_envs)).all())
+    here = np.zeros(num_envs, dtype=np.bool_)
+    here[slots] = True
     for key, value in values.items():
         if isinstance(value, Mapping):
             array = infos.get(key, {})
@@ -111,10 +113,7 @@ def put_infos(infos: dict[str, Any], num_envs: int, slots: NDArray[np.int64], va
         else:
             array = _put_info_array(infos.get(key), num_envs, slots, np.asarray(value), whole=whole)
         mask = infos.get(f"_{key}")
-        if mask is None:
-            mask = np.full(num_envs, whole, dtype=np.bool_)
-        mask[slots] = True
-        infos[key], infos[f"_{key}"] = array, mask
+        infos[key], infos[f"_{key}"] = array, here.copy() if mask is None else mask | here
 
 
 def _put_info_array(

@@ -14,16 +14,23 @@ from rich.table import Table
 from benchmarks.robots.runs import Variant, plain
 from wmrl_gym.study.run import machine
 
-COLOURS = {"real": "#444444", "model": "#d62728", "mixture": "#9467bd", "recommended": "#2ca02c", "truth": "#1f77b4"}
+COLOURS = {
+    "real": "#444444",
+    "often": "#ff7f0e",
+    "model": "#d62728",
+    "mixture": "#9467bd",
+    "recommended": "#2ca02c",
+    "truth": "#1f77b4",
+}
 
 
 def summarise(records: Sequence[Mapping[str, Any]], variant: Variant) -> dict[str, Any]:
-    """For each task and arm: final success, what was spent, and what was spent until it did as well as "real" in the end."""
+    """For each task and arm: final success, what was spent, and what was spent until it did as the baseline did in the end."""
     seeds = sorted({record["seed"] for record in records})
     document: dict[str, Any] = {"machine": machine(), "seeds": len(seeds), "setting": plain(variant.setting), "tasks": {}}
     for task in dict.fromkeys(record["task"] for record in records):
         of_task = [record for record in records if record["task"] == task]
-        goals = {record["seed"]: record["curve"][-1]["success"] for record in of_task if record["arm"] == "real"}
+        goals = {record["seed"]: record["curve"][-1]["success"] for record in of_task if record["arm"] == variant.baseline}
         document["tasks"][task] = {}
         for arm in dict.fromkeys(record["arm"] for record in of_task):
             mine = [record for record in of_task if record["arm"] == arm]
@@ -85,7 +92,7 @@ def _mean_error(values: NDArray[np.float64]) -> list[float]:
 def table(summary: Mapping[str, Any], variant: Variant) -> Table:
     """A row for each task and arm; where predicted rewards were checked, with how well they tell success from failure (AUC)."""
     title = f"{variant.name}, seeds: {summary['seeds']}"
-    goal = f'what "{variant.arms["real"]}" reached in the end'
+    goal = f'what "{variant.arms[variant.baseline]}" reached in the end'
     caption = f"reached: seeds that got to {goal} (medians of {variant.unit} and seconds to it)"
     shown = Table(title=title, caption=caption, title_justify="left")
     for heading in ("task", "arm"):

@@ -31,6 +31,7 @@ class Variant:
         unit: what that is called.
         total: for an arm's name, how far its training goes, for the progress bar.
         seeds: number of seeds, unless another is asked for.
+        baseline: the arm without a world model that the others are held against.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Variant:
     unit: str
     total: Callable[[str], int]
     seeds: int
+    baseline: str = "real"
 
 
 class Meter(BaseCallback):

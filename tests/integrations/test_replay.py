@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -13,6 +14,9 @@ from stable_baselines3 import DQN, SAC
 from tests.bandit import Bandit
 from tests.exploitable import Spiked
 from tests.wrappers.test_world_model_wrapper import Drift
+from wmrl_gym import batch
+from wmrl_gym.data import Transitions
+from wmrl_gym.data.demonstrations import run_episode
 from wmrl_gym.integrations import sb3
 from wmrl_gym.world_models import Prediction
 from wmrl_gym.wrappers.vector import OnlineDebiasing, ResidualCorrection, WorldModelVectorEnv, corrected
@@ -221,3 +225,57 @@ def test_a_guard_below_holds_replayed_rewards_down() -> None:
     assert said.unconfirmed.all()
     assert said.value[0] < 0.9
     envs.close()
+
+
+def walked(count: int = 12, *, kind: Any = Line) -> Transitions:
+    """Recorded steps, each with a reward that nobody predicts; that of the first is not known."""
+    env = kind()
+    episode = run_episode(env, lambda env, _: env.action_space.sample(), seed=0)
+    steps = batch.concatenate([episode.transitions()] * count)
+    valid = np.arange(len(steps)) > 0
+    return replace(steps, reward=np.where(valid, 100.0 + np.arange(len(steps)), -1.0), reward_valid=valid)
+
+
+@pytest.mark.parametrize(("algorithm", "kind"), [(SAC, Line), (DQN, Steps)])
+def test_a_share_of_each_sample_is_real_transitions(algorithm: Any, kind: Any) -> None:
+    envs = stack(kind, anchors=0.0, start_states="buffer")
+    steps = walked(kind=kind)
+    envs.unwrapped.learn_from(steps)
+    venv = sb3.to_vec_env(envs)
+    model = algorithm("MlpPolicy", venv, **OPTIONS, **sb3.relabelled(venv, real_share=0.25)).learn(60)
+    sample = model.replay_buffer.sample(40)
+    real = sample.rewards[:, 0].numpy() >= 100
+    assert real.sum() == 10
+    at = sample.rewards[real, 0].numpy().astype(int) - 100
+    np.testing.assert_array_equal(sample.observations[real].numpy(), steps.observation[at])
+    np.testing.assert_array_equal(sample.next_observations[real].numpy(), steps.next_observation[at])
+    scale = 2.0 if kind is Line else 1  # SB3 has actions in [-1, 1], and those of the line go to 0.5
+    acted = sample.actions[real].numpy().reshape(len(at), -1)
+    np.testing.assert_allclose(acted, scale * steps.action[at].reshape(len(at), -1), atol=1e-6)
+    assert (sample.dones[real] == 0).all()  # a time limit ended them
+    venv.close()
+
+
+def test_the_share_follows_the_anchors_that_arrive_and_waits_for_the_first() -> None:
+    envs = stack(Line, anchors=0.0)
+    venv = sb3.to_vec_env(envs)
+    model = SAC("MlpPolicy", venv, **OPTIONS, **sb3.relabelled(venv, real_share=0.5)).learn(40)
+    buffer: Any = model.replay_buffer
+    assert len(buffer.sample(10).rewards) == 10
+    assert buffer.real.sample(10, np.random.default_rng(0)) is None
+    envs.unwrapped.engine.buffer.add(walked())
+    assert (buffer.sample(10).rewards >= 100).sum() == 5
+    envs.unwrapped.engine.buffer.add(replace(walked(), reward=np.full(60, 1000.0), reward_valid=np.ones(60, bool)))
+    assert (buffer.sample(200).rewards == 1000).any()
+    venv.close()
+
+
+def test_a_real_share_that_cannot_be_is_refused() -> None:
+    venv = sb3.to_vec_env(stack(Line))
+    with pytest.raises(ValueError, match=r"real_share must lie in \[0, 1\], got 1.5"):
+        SAC("MlpPolicy", venv, **OPTIONS, **sb3.relabelled(venv, real_share=1.5))
+    plain = sb3.to_vec_env(gym.make_vec("CartPole-v1", num_envs=2))
+    with pytest.raises(ValueError, match="needs an environment with a world model"):
+        DQN("MlpPolicy", plain, **OPTIONS, **sb3.relabelled(plain, real_share=0.5))
+    venv.close()
+    plain.close()

@@ -287,7 +287,7 @@ def test_a_parked_and_joined_episode_is_learnt_from_as_if_its_truth_had_been_the
     before = buffer.advantages.copy()
     anchored = {int(buffer.pairs[step, slot]): (step, slot) for step, slot in np.argwhere(buffer.pairs >= 0)}
     truths, _ = callback.engine.collect_late()
-    callback.engine._late = (dict(truths), set())
+    callback.engine.ledger.late = (dict(truths), set())
     f_and_p = dict(callback.residual._waiting)
     callback.on_rollout_end()
     assert callback.arrived == len(anchored) > 0
@@ -359,7 +359,7 @@ def test_an_episode_that_pays_several_times_is_parked_and_joined_as_one() -> Non
     before = buffer.advantages.copy()
     anchored = {int(buffer.pairs[step, slot]): (step, slot) for step, slot in np.argwhere(buffer.pairs >= 0)}
     truths, _ = callback.engine.collect_late()
-    callback.engine._late = (dict(truths), set())
+    callback.engine.ledger.late = (dict(truths), set())
     f_and_p = dict(callback.residual._waiting)
     callback.on_rollout_end()
     assert callback.arrived == len(anchored)

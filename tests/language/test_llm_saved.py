@@ -115,21 +115,11 @@ def test_a_back_end_that_cannot_be_made_again_must_be_given(text: AutoResearchTe
     assert model.backend is own
 
 
-def test_checkpoints_of_before_that_name_no_back_end_still_load(saved: Path) -> None:
-    path = saved / "llm_world_model.json"
-    document = json.loads(path.read_text())
-    del document["format"], document["backend"], document["settings"]["cache"]
-    path.write_text(json.dumps(document))
-    model = load_model(saved, backend=NOWHERE, backend_settings={"model": "small"})
-    assert isinstance(model, LLMWorldModel)
-    assert model.executions == 2
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (lambda text: text[:40], "is damaged"),
-        (lambda text: text.replace('"format": 2', '"format": 9'), "expected LLMWorldModel of format 1 or 2"),
+        (lambda text: text.replace('"format": 2', '"format": 9'), "expected LLMWorldModel of format 2"),
         (lambda text: text.replace('"examples"', '"exemples"'), "is damaged: KeyError"),
         (lambda text: text.replace('"holistic"', '"vague"'), "settings that no LLMWorldModel has: design must be"),
         (lambda text: text.replace('"kind": "server"', '"kind": "oracle"'), "of the kind 'server' or 'weights', got 'oracle'"),
@@ -231,3 +221,50 @@ def test_a_back_end_is_made_or_given_but_not_both(saved: Path) -> None:
     with serving(foresee) as server, pytest.raises(WorldModelError, match="was made already"):
         load_model(saved, backend=asking(server), backend_settings={"retries": 3})
     assert isinstance(server, ChatServer)
+
+
+def fit(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, str, str]:
+    status = main(["fit", *(str(each) for each in arguments)])
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_fit_keeps_what_was_executed_and_fidelity_asks_about_the_rest(
+    episodes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "fit"
+    with serving(foresee) as server:
+        place = server.url.replace("http://", "http://me:pass-word@")
+        settings = ["--backend-set", "model=small", "--backend-set", "retries=0", "--set", "shots=1"]
+        arguments = [episodes, "--model", "llm", "--backend", place, *settings, "--held-out", 0.3, "--out", out]
+        status, said, errors = fit(capsys, *arguments)
+        assert (status, errors, server.requests) == (0, "", []), "nothing is asked"
+        assert f"wmrl fidelity {out}" in said.replace("\n", "")
+        status, said, errors = fidelity(capsys, out, episodes)
+    assert (status, errors) == (0, "")
+    report = json.loads((out / "fidelity.json").read_text())
+    assert (report["model"], report["transitions"]) == ("LLMWorldModel", 2)
+    assert all(len(body["messages"]) == 4 for body in server.requests), "with one executed example each"
+    written = "".join(path.read_text() for path in out.rglob("*.json"))
+    assert "pass-word" not in written
+    assert fit(capsys, *arguments)[0] == 0, "it is complete, and not begun again"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "llm"], "llm needs to know what will answer it: --backend goes with --model llm"),
+        (["--model", "outcome", "--backend", NOWHERE], "outcome asks nobody: --backend goes with --model llm"),
+        (["--model", "llm", "--backend", NOWHERE], "must be told the name of its model: set model=NAME"),
+        (["--model", "llm", "--backend", NOWHERE, "--backend-set", "api_key=a-secret"], "a key must not be"),
+        (["--model", "llm", "--backend", "nowhere/at/all"], "there is no back end with the settings"),
+        (["--model", "llm", "--backend", NOWHERE, "--backend-set", "model=a", "--set", "shots=-1"], "shots must be at least 0"),
+    ],
+)
+def test_a_fit_of_nothing_that_answers_is_one_line(
+    arguments: list[str], message: str, *, episodes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, errors = fit(capsys, episodes, *arguments, "--out", tmp_path / "fit")
+    assert (status, errors.count("\n")) == (2, 1), errors
+    assert message in errors
+    assert not (tmp_path / "fit" / "fit.json").exists()

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from stable_baselines3 import SAC
 
 from benchmarks.robots import images, state
 from benchmarks.robots.report import auc, reached, summarise, table, write
 from benchmarks.robots.runs import Variant, run_all
 from benchmarks.robots.trials import Length, Senses, TrialMaker, demonstrate, until_done
+from wmrl_gym.batch import concatenate
 from wmrl_gym.data.demonstrations import Episode
 
 
@@ -78,8 +80,8 @@ def test_runs_of_the_state_variant_are_kept_with_their_settings(tmp_path: Path) 
     run(made, tmp_path, seeds=1)
     kept = json.loads((tmp_path / "push-model-0.json").read_text())
     assert set(kept) == {"setting", "arm", "task", "seed", "curve"}
-    assert kept["setting"]["real_steps"] == 1_200
-    assert kept["setting"]["sac"]["policy_kwargs"] == {"net_arch": [128, 128]}
+    assert kept["setting"]["real_steps"] == state.Setting().real_steps
+    assert kept["setting"]["sac"]["policy_kwargs"]["net_arch"] == [128, 128]
 
 
 def test_what_a_trainer_writes_into_its_arguments_does_not_make_other_settings_of_them(tmp_path: Path) -> None:
@@ -108,6 +110,12 @@ def test_results_say_final_success_and_what_it_took_to_reach_what_real_steps_alo
     assert arms["model"]["to_real_only"] == {"reached": 1, "steps": 2.0, "seconds": 4.0}
     assert arms["model"]["auc"] == pytest.approx(3 / 4 - 1 / 4)
     assert "auc" not in arms["real"]
+
+
+def test_arms_are_held_against_the_baseline_that_the_variant_names() -> None:
+    against = replace(comparison([], Effort()), baseline="model")
+    arms = summarise(RECORDS, against)["tasks"]["reach"]
+    assert arms["real"]["to_real_only"] == {"reached": 2, "steps": 3.0, "seconds": 6.0}
 
 
 def test_nothing_is_reached_where_real_steps_alone_reach_nothing() -> None:
@@ -226,3 +234,25 @@ def test_every_arm_trains_and_counts_the_verdicts_that_it_asked_for(tmp_path: Pa
     assert (labels["real"], labels["model"], labels["truth"]) == (1, 0, 2)
     kept = demonstrate(images.TASKS, setting.length, each=1, seed=0, folder=tmp_path / "demonstrations")
     assert [episode.task for episode in kept] == list(images.TASKS)
+
+
+def test_every_arm_of_the_state_variant_begins_with_the_same_demonstrations() -> None:
+    setting = replace(state.QUICK, demonstrations=2)
+    make = state.Maker("reach", setting)
+    shown = make.shown(seed=0)
+    assert [episode.success for episode in shown] == [True, True]
+    units = state.Units.of(shown, least=setting.least_unit)
+    prior = concatenate([episode.transitions() for episode in replace(make, units=units).shown(seed=0)])
+    assert len(prior) == 2 * setting.episode_steps
+    assert prior.reward.mean() == pytest.approx(1.0)
+    assert np.abs(prior.observation.mean(0)).max() < 0.5
+    np.testing.assert_array_equal(prior.action, concatenate([episode.action for episode in shown]))
+    agent = SAC("MlpPolicy", replace(make, units=units)(), device="cpu", buffer_size=100)
+    state.remember(agent, prior)
+    held: Any = agent.replay_buffer
+    np.testing.assert_array_equal(held.observations[: held.pos, 0], prior.observation)
+    assert (held.sample(50).dones == 0).all()
+    envs = state.imagined("mixture", replace(make, units=units), prior, seed=0)
+    np.testing.assert_array_equal(envs.engine.buffer.everything().observation, prior.observation)
+    assert not envs.model.fitted
+    envs.close()

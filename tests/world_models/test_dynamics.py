@@ -10,7 +10,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
 
 from tests.bandit import Bandit
 from tests.world_models.real_steps import bandit_steps, random_steps
@@ -203,23 +202,6 @@ def test_contexts_of_a_factored_environment_have_their_names(tmp_path: Path) -> 
     again = EnsembleDynamics()
     again.load(tmp_path)
     assert again.span.by_context == expected
-
-
-def test_a_checkpoint_of_before_contexts_were_counted_still_loads(tmp_path: Path) -> None:
-    learnt("ts1").save(tmp_path)
-    arrays = load_file(tmp_path / "dynamics.safetensors")
-    del arrays["replay.context"]
-    save_file(arrays, tmp_path / "dynamics.safetensors")
-    document = json.loads((tmp_path / "dynamics.json").read_text())
-    del document["contexts"]
-    (tmp_path / "dynamics.json").write_text(json.dumps(document))
-    model = EnsembleDynamics()
-    model.load(tmp_path)
-    assert model.span.by_context == {"unknown": 600}
-    env = gym.make("Pendulum-v1")
-    model.bind(Interface(env.observation_space, env.action_space))
-    model.update(random_steps("Pendulum-v1", 50), np.random.default_rng(0))
-    assert model.span.by_context == {"unknown": 600, "0": 50}
 
 
 def test_it_goes_on_predicting_while_it_learns_in_the_background() -> None:

@@ -291,7 +291,7 @@ def test_a_checkpoint_of_other_statuses_or_of_another_kind_is_refused(tmp_path: 
     with pytest.raises(WorldModelError, match="was trained on the statuses"):
         model.load(tmp_path)
     (tmp_path / "outcome_model.json").write_text('{"model": "EnsembleDynamics", "format": 1}')
-    with pytest.raises(WorldModelError, match="holds EnsembleDynamics of format 1, expected an OutcomeModel of format 2"):
+    with pytest.raises(WorldModelError, match="holds EnsembleDynamics of format 1, expected OutcomeModel of format 2"):
         model.load(tmp_path)
 
 

@@ -37,7 +37,7 @@ def test_without_a_guard_nothing_is_logged_nor_verified() -> None:
     stack = OnlineDebiasing(envs)
     stack.reset(seed=0)
     stack.step(np.full((4, 2), 3))
-    assert envs.engine._log is None
+    assert envs.engine.verification is None
     assert bandit.executed == 0
     assert "guard/verified" not in stack.stats()
 

@@ -345,7 +345,15 @@ def test_anchors_outside_the_unit_interval_are_refused(anchors: Any) -> None:
 def test_a_prediction_that_leaves_the_space_names_entry_and_bounds() -> None:
     env = WorldModelWrapper(gym.make("CartPole-v1"), Drift(step=10.0), anchors=0.0)
     env.reset(seed=0)
-    with pytest.raises(WorldModelError, match=r"rollout 0 is outside its space: entry \[0\] is 1\d\.\d+, expected \[-4\.8"):
+    with pytest.raises(WorldModelError, match=r"rollout 0 is outside its space, .*: entry \[0\] is 1\d\.\d+, expected \[-4\.8"):
+        env.step(0)
+
+
+@pytest.mark.parametrize("endless", [np.inf, -np.inf, np.nan])
+def test_a_prediction_without_bounds_is_still_finite(endless: float) -> None:
+    env = WorldModelWrapper(gym.make("CartPole-v1"), Drift(step=np.array([0.0, endless, 0.0, 0.0])), anchors=0.0)  # type: ignore[arg-type]
+    env.reset(seed=0)
+    with pytest.raises(WorldModelError, match=rf"not finite: entry \[1\] is {endless}, expected \[-inf, inf\]"):
         env.step(0)
 
 

@@ -14,13 +14,20 @@ def add(commands: Any) -> None:
     """Add the subcommand to an ``argparse`` collection of subparsers."""
     fit = commands.add_parser("fit", help="fit a world model to a Minari data set; goes on where it stopped")
     fit.add_argument("dataset", help="folder of a Minari data set, or its id")
-    fit.add_argument("--model", default="dynamics", help="dynamics (any numbers) or outcome (factored environments)")
+    fit.add_argument("--model", default="dynamics", help=_MODEL)
     fit.add_argument("--out", type=Path, default=None, help="folder (default: runs/fit/DATASET)")
     fit.add_argument("--held-out", type=float, default=0.1, help="share of episodes that it never sees (default: 0.1)")
     fit.add_argument("--chunk", type=int, default=2_000, help="transitions in one update, saved after each (default: 2000)")
     fit.add_argument("--seed", type=int, default=0, help="of training and of the choice of held-out episodes (default: 0)")
     fit.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the model, in JSON")
+    fit.add_argument("--backend", default=None, metavar="PLACE", help=_BACKEND)
+    fit.add_argument("--backend-set", action="append", default=[], metavar="KEY=VALUE", help=_BACKEND_SETTING)
     fit.set_defaults(run=run)
+
+
+_MODEL = "dynamics (any numbers; the default), progress (images and sentences), outcome or llm (factored environments)"
+_BACKEND = "what will answer a language model's questions: a server's address or a folder of weights; nothing is asked by the fit"
+_BACKEND_SETTING = "a setting of that back end, in JSON, such as model=NAME; keys are read from the environment"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     console = Console()
     try:
         dataset = str(Path(arguments.dataset).absolute()) if Path(arguments.dataset).is_dir() else arguments.dataset
-        settings = settings_of(arguments.set)
+        settings = {**settings_of(arguments.set), **_backend(arguments)}
         plan = FitPlan(dataset, arguments.model, settings, arguments.held_out, arguments.chunk, arguments.seed)
         episodes, interface = recorded(dataset, arguments.model)
         folder = arguments.out if arguments.out is not None else Path("runs/fit") / Path(dataset).name
@@ -48,6 +55,21 @@ def run(arguments: argparse.Namespace) -> int:
     held_out = f"{len(fit.held_out)} of {len(episodes)} episodes were held out"
     console.print(f"model in {folder}; {held_out}: wmrl fidelity {folder} {dataset}", soft_wrap=True)
     return 0
+
+
+def _backend(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The setting of a model that says what answers it, for those that ask."""
+    from wmrl_gym.world_models.llm_backends import elsewhere, make_backend, settings_of_backend
+
+    changes = settings_of(arguments.backend_set)
+    if (arguments.model == "llm") != (arguments.backend is not None):
+        told = "llm needs to know what will answer it" if arguments.model == "llm" else f"{arguments.model} asks nobody"
+        raise ValueError(f"{told}: --backend goes with --model llm")
+    if arguments.backend is None:
+        return {}
+    if "api_key" in changes:
+        raise ValueError("the back end's settings are saved, and a key must not be: set the environment variable WMRL_API_KEY")
+    return {"backend": settings_of_backend(make_backend(elsewhere(None, arguments.backend, changes)))}
 
 
 def _fit(fit: Any, console: Any) -> dict[str, float]:

@@ -15,6 +15,8 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from wmrl_gym.batch import concatenate as concatenate_batches
+from wmrl_gym.batch import take
+from wmrl_gym.data.transitions import Transitions
 from wmrl_gym.factored import Outcome
 
 Act = Callable[[gym.Env[Any, Any], Any], Any]
@@ -58,6 +60,30 @@ class Episode:
 
     def __len__(self) -> int:
         return len(self.reward)
+
+    def transitions(self, *, context: int = 0) -> Transitions:
+        """Its steps, for a world model to learn from.
+
+        Args:
+            context: which of the environment's tasks it is of.
+
+        Raises:
+            ValueError: of a factored environment, whose bookkeeping has to be replayed.
+        """
+        if self.info:
+            raise ValueError("an episode of a factored environment: MinariEpisodes(source, factored=...) reads its transitions")
+        n = len(self)
+        ends, yes = np.arange(n) == n - 1, np.ones(n, bool)
+        return Transitions(
+            take(self.observation, np.arange(n)),
+            self.action,
+            self.reward,
+            take(self.observation, np.arange(1, n + 1)),
+            ends & self.terminated,
+            ends & self.truncated,
+            yes,
+            np.full(n, context, np.int64),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,13 @@ class WorldModel(ABC):
         """
         return {}
 
+    def remember(self, transitions: Transitions) -> None:
+        """After :meth:`load`, take in again what was learnt from before, of a model whose checkpoints do not keep it.
+
+        Nothing is learnt. Most models keep what they go on learning from, and do nothing here.
+        """
+        return None
+
     def digest(self, transitions: Transitions, rng: np.random.Generator) -> Any:
         """The slow part of :meth:`update`, of a model that ``learns_aside``; may run on another thread while the model predicts.
 

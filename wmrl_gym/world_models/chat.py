@@ -14,12 +14,15 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
 
-from wmrl_gym.world_models.llm_schema import Question, Reply, json_schema
+from wmrl_gym.world_models.chat_chances import chances_of, read_tokens
+from wmrl_gym.world_models.llm_schema import Question, Reply, json_schema, parse
 
 ResponseFormat = Literal["json_schema", "json_object", "none"]
 _LOG = logging.getLogger(__name__)
@@ -57,6 +60,9 @@ class ChatClient:
         max_reply_bytes: a longer reply is not read.
         response_format: how the server is told of the form of the answers: OpenAI's and vLLM's ``"json_schema"``, llama.cpp's
             ``"json_object"`` with a schema, or ``"none"``. The answers are checked here in any case.
+        logprobs: for so many of the likeliest tokens in each place of a reply, 20 at most, the server is asked for their
+            log-probabilities: vLLM and llama.cpp tell them, ``transformers serve`` does not. Then a single reply tells how likely
+            each closed answer is, in place of the confidence that is stated in it. With 0 the server is not asked.
         extra: further keys of each request's body; they are saved with a world model, so that they are no place for a secret.
         clock: seconds that never go back.
 
@@ -69,8 +75,6 @@ class ChatClient:
     >>> client.counts["unreachable"]
     1
     """
-
-    knows_chances: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -88,6 +92,7 @@ class ChatClient:
         temperature: float = 0.7,
         max_reply_bytes: int = 1_000_000,
         response_format: ResponseFormat = "json_schema",
+        logprobs: int = 0,
         extra: dict[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -101,15 +106,18 @@ class ChatClient:
             raise ValueError(f"seconds must not be negative, nor timeout_s 0, got {timeout_s=}, {backoff_s=}, {cooldown_s=}")
         if response_format not in ("json_schema", "json_object", "none"):
             raise ValueError(f'response_format must be "json_schema", "json_object" or "none", got {response_format!r}')
+        if not 0 <= logprobs <= 20:
+            raise ValueError(f"logprobs must lie in [0, 20], got {logprobs}")
         self.base_url, self.model = base_url.rstrip("/"), model
         self._api_key, self.api_key_env = api_key, api_key_env
         self.concurrency, self.timeout_s, self.retries = concurrency, timeout_s, retries
         self.backoff_s, self.cooldown_s = backoff_s, cooldown_s
         self.max_tokens, self.temperature, self.max_reply_bytes = max_tokens, temperature, max_reply_bytes
-        self.response_format, self.extra = response_format, dict(extra or {})
+        self.response_format, self.logprobs, self.extra = response_format, logprobs, dict(extra or {})
         self.counts: Counter[str] = Counter()
         """What came of the requests, retries included: "answered", "unreachable", "slow", "error", "garbled", "too_long",
-        "refused", and "not_asked" for questions that were kept from a dead server."""
+        "refused", "not_asked" for questions that were kept from a dead server, and "without_chances" for those among the answered
+        whose log-probabilities were asked for and did not come."""
         self.last_problem = ""
         """What the last failed request said, for people."""
         self._clock = clock
@@ -118,6 +126,11 @@ class ChatClient:
 
     def __repr__(self) -> str:
         return f"ChatClient({_without_password(self.base_url)!r}, {self.model!r})"  # never the key
+
+    @property
+    def knows_chances(self) -> bool:
+        """Whether replies carry the probabilities of the closed answers: where log-probabilities are asked for."""
+        return self.logprobs > 0
 
     def settings(self) -> dict[str, Any]:
         """What makes the same client again, as json: never the key, nor a password in the address."""
@@ -205,12 +218,23 @@ class ChatClient:
         if status != 200:
             raise _Failure("refused", f"status {status}: {_shorten(body)}", again=False)
         try:
-            content = json.loads(body)["choices"][0]["message"]["content"]
+            completion = json.loads(body)
+            content = completion["choices"][0]["message"]["content"]
         except (ValueError, KeyError, IndexError, TypeError, RecursionError):
             raise _Failure("garbled", f"not a chat completion: {_shorten(body)}", again=True) from None
         if not isinstance(content, str):
             raise _Failure("garbled", f"a completion without text: {_shorten(body)}", again=True)
-        return Reply(content)
+        return Reply(content, self._chances(completion, content, question))
+
+    def _chances(self, completion: Any, content: str, question: Question) -> dict[str, NDArray[np.float64]]:
+        choices = [field for field in question.fields if field.kind == "choice"]
+        answers = parse(content, question.fields) if self.logprobs and choices else None
+        if answers is None:
+            return {}
+        found = chances_of(read_tokens(completion), answers, choices)
+        if not found and self._count("without_chances") == 1:
+            _LOG.warning("%r tells no log-probabilities: what replies say of their own confidence is taken instead", self)
+        return found
 
     async def _post(self, client: Any, body: dict[str, Any]) -> tuple[int, Any, bytes]:
         # Escaped, so that code with characters that are no text, such as lone surrogates, can be sent as well.
@@ -232,6 +256,8 @@ class ChatClient:
         }
         if question.seed is not None:
             body["seed"] = question.seed
+        if self.logprobs and question.fields:
+            body |= {"logprobs": True, "top_logprobs": self.logprobs}
         if question.fields and self.response_format != "none":
             schema = json_schema(question.fields)
             strict = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
@@ -287,6 +313,7 @@ _SETTINGS = (
     "temperature",
     "max_reply_bytes",
     "response_format",
+    "logprobs",
     "extra",
 )
 

@@ -219,11 +219,12 @@ def _check_box(value: Any, space: gym.spaces.Box, n: int, *, path: str) -> None:
     if not isinstance(value, np.ndarray) or value.shape != expected or value.dtype != space.dtype:
         found = f"{value.dtype} of shape {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
         raise WorldModelError(f"predicted {path} must be {space.dtype} of shape {expected}, got {found}")
-    inside = (value >= space.low) & (value <= space.high)
-    if not inside.all():
-        where = tuple(int(i) for i in np.argwhere(~inside)[0])
+    # A Box without bounds holds infinity, and a policy's network makes NaN of it.
+    usable = (value >= space.low) & (value <= space.high) & np.isfinite(value)
+    if not usable.all():
+        where = tuple(int(i) for i in np.argwhere(~usable)[0])
         low, high = space.low[where[1:]], space.high[where[1:]]
         raise WorldModelError(
-            f"predicted {path} of rollout {where[0]} is outside its space: "
+            f"predicted {path} of rollout {where[0]} is outside its space, or not finite: "
             f"entry {list(where[1:])} is {value[where]}, expected [{low}, {high}]"
         )

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from wmrl_gym.world_models.base import DataSpan, WorldModelError
+from wmrl_gym.world_models.base import DataSpan
+from wmrl_gym.world_models.checkpoints import Layout
 from wmrl_gym.world_models.dynamics_fit import Fit, Scales, Seen
 from wmrl_gym.world_models.dynamics_networks import EnsembleMLP, Scale
-from wmrl_gym.world_models.dynamics_replay import UNKNOWN_CONTEXT, Experience
+from wmrl_gym.world_models.dynamics_replay import Experience
 
-_ARRAYS, _DOCUMENT = "dynamics.safetensors", "dynamics.json"
-_FORMAT = 1
+LAYOUT = Layout("EnsembleDynamics", 1, "dynamics.json", "dynamics.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +42,13 @@ class Checkpoint:
 
     def write(self, folder: Path, *, trained_on: DataSpan) -> None:
         """Write it below ``folder``, which is made where it is missing, with what the fit was trained on for whoever reads it."""
-        from safetensors.numpy import save_file
-
-        folder.mkdir(parents=True, exist_ok=True)
-        document: dict[str, Any] = {"model": "EnsembleDynamics", "format": _FORMAT, "settings": self.settings}
-        document |= {"spaces": self.spaces, "contexts": self.contexts, "added": self.added, "learnt": self.learnt}
+        document: dict[str, Any] = {
+            "settings": self.settings,
+            "spaces": self.spaces,
+            "contexts": self.contexts,
+            "added": self.added,
+            "learnt": self.learnt,
+        }
         document["trained_on"] = trained_on.as_json()
         arrays: dict[str, NDArray[Any]] = {}
         if self.kept is not None:
@@ -63,8 +63,7 @@ class Checkpoint:
                 "reward_high": seen.reward_high,
                 "ends": seen.ends,
             }
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, str(folder / _ARRAYS))
-        (folder / _DOCUMENT).write_text(json.dumps(document, indent=1), encoding="utf-8")
+        LAYOUT.write(folder, document, arrays)
 
     @classmethod
     def read(cls, folder: Path) -> Checkpoint:
@@ -73,30 +72,15 @@ class Checkpoint:
         Raises:
             WorldModelError: ``folder`` holds no such checkpoint.
         """
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
-        for name in (_ARRAYS, _DOCUMENT):
-            if not (folder / name).is_file():
-                raise WorldModelError(f"no EnsembleDynamics is saved in {folder}: {name} is missing")
-        try:
-            document = json.loads((folder / _DOCUMENT).read_text(encoding="utf-8"))
-            arrays = load_file(str(folder / _ARRAYS))
-            if (document["model"], document["format"]) != ("EnsembleDynamics", _FORMAT):
-                found = f"{document['model']} of format {document['format']}"
-                raise WorldModelError(f"expected EnsembleDynamics of format {_FORMAT} in {folder}, got {found}")
+        with LAYOUT.reading(folder) as (document, arrays):
             kept = _experience_of(arrays) if "replay.reward" in arrays else None
             fitted = _fit_of(arrays, document["fit"]) if "fit" in document else None
             spaces = None if document["spaces"] is None else (document["spaces"][0], document["spaces"][1])
-            contexts = tuple(document.get("contexts", ()))  # as replay.context, not there at first
+            contexts = tuple(document["contexts"])
             return cls(document["settings"], spaces, contexts, document["added"], document["learnt"], kept, fitted)
-        except (SafetensorError, json.JSONDecodeError, KeyError, TypeError) as error:
-            raise WorldModelError(f"the checkpoint in {folder} is damaged: {error!r}") from error
 
 
 def _experience_of(arrays: dict[str, NDArray[Any]]) -> Experience:
-    # Checkpoints did not hold contexts at first.
-    arrays.setdefault("replay.context", np.full(len(arrays["replay.reward"]), UNKNOWN_CONTEXT, np.int64))
     return Experience(**{field.name: arrays[f"replay.{field.name}"] for field in fields(Experience)})
 
 

@@ -6,6 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+_ROUNDS = (
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+)
+_LAST_SHIFT = np.uint64(31)
+
 
 def uniforms(seed: NDArray[np.int64], key: int, n: int) -> NDArray[np.float64]:
     """``n`` numbers in (0, 1) for each seed: a pure function of the seed, the key and the column.
@@ -29,7 +35,11 @@ def uniforms(seed: NDArray[np.int64], key: int, n: int) -> NDArray[np.float64]:
         # The seeds are scrambled alone first: seeds that follow each other must not walk along another one's columns.
         z = _scramble(_scramble(seed.astype(np.uint64) + np.uint64(0x632BE59BD9B4E019))[:, None] ^ np.uint64(key)) + column
         z = _scramble(z)
-    return ((z >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    z >>= np.uint64(11)
+    drawn = z.astype(np.float64)
+    drawn += 0.5
+    drawn *= 2.0**-53
+    return drawn
 
 
 def normals(uniform: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -38,6 +48,8 @@ def normals(uniform: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _scramble(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    for shift, factor in _ROUNDS:
+        z = z ^ (z >> shift)
+        z *= factor
+    z ^= z >> _LAST_SHIFT
+    return z

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from wmrl_gym import batch
 
-UNKNOWN_CONTEXT = -1
-"""Of transitions out of checkpoints that did not say."""
 _HELD_OUT = 0.15
 """Share of the transitions that no member trains on."""
 
@@ -30,7 +28,7 @@ class Experience:
         held_out: bool, shape (N,). For early stopping and for choosing elites; decided when the transition arrives.
         counts: uint8, shape (N, E). How often each member's bootstrap sample holds the transition: Poisson(1), so that samples
             can grow as data arrives (online bagging, Oza and Russell 2001).
-        context: int64, shape (N,). Which task each belongs to; :data:`UNKNOWN_CONTEXT` where that was not kept.
+        context: int64, shape (N,). Which task each belongs to.
     """
 
     observation: NDArray[np.float32]
@@ -95,13 +93,10 @@ class Replay:
             return {}
         rows = max(0, len(self.kept) - (self.added - learnt))
         numbers, counts = np.unique(self.kept.context[:rows], return_counts=True)
-
-        def name(number: int) -> str:
-            if number == UNKNOWN_CONTEXT:
-                return "unknown"
-            return names[number] if number < len(names) else str(number)
-
-        return {name(number): count for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)}
+        return {
+            names[number] if number < len(names) else str(number): count
+            for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
+        }
 
 
 def training_rows(data: Experience) -> list[NDArray[np.int64]]:

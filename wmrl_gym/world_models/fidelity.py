@@ -16,7 +16,7 @@ from scipy.stats import norm, rankdata
 from wmrl_gym import batch
 from wmrl_gym.data.transitions import Transitions
 from wmrl_gym.factored import Factored, Outcome, Step
-from wmrl_gym.world_models.base import Interface, WorldModel, WorldModelError
+from wmrl_gym.world_models.base import Interface, Observed, Prediction, RewardModel, WorldModel, WorldModelError
 from wmrl_gym.world_models.fidelity_report import (
     Calibration,
     FidelityReport,
@@ -47,7 +47,8 @@ def evaluate(
     One step: each real step is predicted from its real observation. Of a factored environment each *attempt* is predicted by
     itself, and its value compared, since a reward that is paid at the end would hide the turns before; what its gate answers, or
     infrastructure lost, is left out. Several steps: rollouts along real actions, wherever a step's next observation is the next
-    step's observation. What the model does not answer, such as while its server is down, is counted and not scored.
+    step's observation. What the model does not answer, such as while its server is down, is counted and not scored. A model of
+    the reward only judges the real steps of each episode in turn, and is compared where it pays.
 
     Args:
         model: a model that has learnt something.
@@ -85,6 +86,9 @@ def evaluate(
     factored, rng = interface.factored, np.random.default_rng(seed)
     told, horizon = _ask(model, data, interface, options=_Options(tuple(horizons), max_starts, batch_size), rng=rng)
     real, counted = data.reward, data.reward_valid
+    judged = isinstance(model, RewardModel)
+    if judged:  # it is told what is observed, and pays for some steps only
+        counted = counted & told.due
     if factored is not None:
         assert data.outcome is not None
         real, counted = data.outcome.value, data.outcome.known & ~factored.gate(data.attempt)[0]
@@ -100,7 +104,7 @@ def evaluate(
         calibration=_calibration(told.reward[both] - real[both], told.std[both]),
         status=None if factored is None else _statuses(factored, told, data=data, both=both),
         horizon=horizon,
-        termination=None if factored is not None else _terminations(told.terminated, data.terminated),
+        termination=None if factored is not None or judged else _terminations(told.terminated, data.terminated),
         scatter=np.stack([real[shown], told.reward[shown]], axis=1),
     )
 
@@ -120,6 +124,7 @@ class _Told:
 
     reward: NDArray[np.float64]
     std: NDArray[np.float64]
+    due: NDArray[np.bool_]
     valid: NDArray[np.bool_]
     terminated: NDArray[np.bool_]
     status: NDArray[np.int64] | None
@@ -162,6 +167,8 @@ def _ask(
         model.bind(interface if factored is None else replace(interface, factored=_each_attempt(factored, data)))
         if not model.fitted:
             raise WorldModelError(f"{type(model).__name__} has learnt nothing yet: fit it before it is evaluated")
+        if isinstance(model, RewardModel):
+            return _judge(model, data, batch_size=options.batch_size, rng=rng), None
         told = _predict(model, data, batch_size=options.batch_size, rng=rng)
         ahead = None if factored is not None else _over_horizons(model, data, interface, options=options, rng=rng)
         return told, ahead
@@ -197,10 +204,36 @@ def _predict(model: WorldModel, data: Transitions, *, batch_size: int, rng: np.r
         info = {"context": data.context[rows], "row": rows}
         state = model.begin(batch.take(data.observation, rows), info, rng)
         _, told = model.step(state, batch.take(data.action, rows), rng)
-        valid = told.reward_due & told.reward_valid
-        extra = (told.info.get("told_status"), told.info.get("told_feedback"))
-        parts.append(_Told(told.reward, told.reward_std, valid, told.terminated, *extra))
+        parts.append(_told(told))
     return batch.concatenate(parts)
+
+
+def _judge(model: RewardModel, data: Transitions, *, batch_size: int, rng: np.random.Generator) -> _Told:
+    """The same of a model of the reward, which sees every episode from its beginning; episodes go side by side."""
+    over = data.terminated | data.truncated
+    over[-1] = True
+    ends = np.flatnonzero(over)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    order: list[NDArray[np.int64]] = []
+    parts: list[_Told] = []
+    for first in range(0, len(starts), batch_size):
+        rows, last = starts[first : first + batch_size], ends[first : first + batch_size]
+        info = {"context": data.context[rows], "row": rows}
+        state = model.begin(batch.take(data.observation, rows), info, rng)
+        while len(rows):
+            observed = Observed(batch.take(data.next_observation, rows), data.terminated[rows], data.truncated[rows])
+            state, told = model.judge(state, batch.take(data.action, rows), observed, rng)
+            parts.append(_told(told))
+            order.append(rows)
+            going = np.flatnonzero(rows < last)
+            state, rows, last = batch.take(state, going), rows[going] + 1, last[going]
+    return batch.take(batch.concatenate(parts), np.argsort(np.concatenate(order)))
+
+
+def _told(told: Prediction) -> _Told:
+    due, valid = told.reward_due, told.reward_due & told.reward_valid
+    extra = (told.info.get("told_status"), told.info.get("told_feedback"))
+    return _Told(told.reward, told.reward_std, due, valid, told.terminated, *extra)
 
 
 def _rewards(

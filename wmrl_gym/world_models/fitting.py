@@ -26,7 +26,7 @@ class FitPlan:
     Args:
         dataset: a Minari data set's folder, or its id.
         model: its kind, see :data:`~wmrl_gym.world_models.loading.MODELS`.
-        settings: arguments of the model.
+        settings: arguments of the model, see :func:`~wmrl_gym.world_models.loading.new_model`. They are saved.
         held_out: share of the episodes that the model never sees, in [0, 1).
         chunk: transitions in one update of the model, at least; it is saved after each.
         seed: of the model's training and of the choice of held-out episodes.
@@ -83,6 +83,9 @@ class OfflineFit:
         else:
             self._resume(found)
         self.model.bind(interface)
+        if type(self.model).remember is not WorldModel.remember:
+            for number in self.training[: self.done]:
+                self.model.remember(self.episodes.read(number))
 
     def run(self, progress: Callable[[int, dict[str, float]], None] = lambda done, measures: None) -> dict[str, float]:
         """Learn from all episodes that are left, saving after each chunk.
@@ -159,7 +162,7 @@ def recorded(dataset: str | Path, model: str) -> tuple[MinariEpisodes, Interface
 
     Args:
         dataset: its folder, or its id.
-        model: a kind in :data:`~wmrl_gym.world_models.loading.MODELS`, or "llm".
+        model: a kind in :data:`~wmrl_gym.world_models.loading.MODELS`.
 
     Raises:
         ValueError: a model of outcomes is wanted, and the environment is not factored.

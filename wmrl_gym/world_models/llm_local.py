@@ -139,6 +139,7 @@ class _Form:
 
     mask: Tensor
     position: Tensor
+    cache_name: str
 
     def __init__(self, local: LocalModel, prompts: list[list[int]]) -> None:
         self.local, self.n = local, len(prompts)
@@ -239,7 +240,9 @@ class _Form:
         out = self.local.model(
             input_ids=padded, attention_mask=self.mask, position_ids=steps.clamp(min=0), use_cache=True, logits_to_keep=1
         )
-        self.cache = out.past_key_values
+        # transformers renamed it in version 5.
+        self.cache_name = "cache" if "cache" in out else "past_key_values"
+        self.cache = out[self.cache_name]
         return torch.log_softmax(out.logits[:, -1].float(), dim=-1)
 
     def _forward(self, tokens: list[list[int]]) -> tuple[Tensor, Tensor]:
@@ -253,10 +256,10 @@ class _Form:
             input_ids=padded,
             attention_mask=self.mask,
             position_ids=self.position[:, None] + steps,
-            past_key_values=self.cache,
             use_cache=True,
+            **{self.cache_name: self.cache},
         )
-        self.cache = out.past_key_values
+        self.cache = out[self.cache_name]
         self.position = self.position + lengths
         scores = torch.log_softmax(out.logits.float(), dim=-1)
         return scores, scores[torch.arange(self.n), (lengths - 1).clamp(min=0)]

@@ -9,22 +9,29 @@ from typing import Any
 
 from wmrl_gym.world_models.base import WorldModel, WorldModelError
 from wmrl_gym.world_models.llm_backends import elsewhere, make_backend
-from wmrl_gym.world_models.llm_checkpoint import DOCUMENT, SavedLLM
+from wmrl_gym.world_models.llm_checkpoint import LAYOUT, SavedLLM
 from wmrl_gym.world_models.llm_schema import LanguageModel
 
-MODELS = {"dynamics": "EnsembleDynamics", "outcome": "OutcomeModel"}
-"""Short names of the models that are made without anything else, such as a language model."""
-_DOCUMENTS = {"dynamics.json": "dynamics", "outcome_model.json": "outcome"}
+MODELS = {"dynamics": "EnsembleDynamics", "outcome": "OutcomeModel", "llm": "LLMWorldModel", "progress": "ProgressModel"}
+"""Short names of the models that can be fitted to recorded episodes."""
+_DOCUMENTS = {"dynamics.json": "EnsembleDynamics", "outcome_model.json": "OutcomeModel", "progress.json": "ProgressModel"}
 
 
 def new_model(kind: str, **settings: object) -> WorldModel:
     """A new model of a kind in :data:`MODELS`.
 
+    Args:
+        kind: of the model.
+        settings: its arguments; an LLMWorldModel's ``backend`` may be what :func:`make_backend` makes it from.
+
     Raises:
         ValueError: another kind, or settings that the model does not have or refuses.
+        WorldModelError: a back end that is not to be had.
     """
     if kind not in MODELS:
         raise ValueError(f"the model must be one of {', '.join(MODELS)}, got {kind!r}")
+    if isinstance(described := settings.get("backend"), Mapping):
+        settings["backend"] = make_backend(described)
     made = getattr(import_module("wmrl_gym.world_models"), MODELS[kind])
     try:
         model = made(**settings)
@@ -53,17 +60,17 @@ def load_model(
             that asks none.
     """
     folder = Path(path)
-    if (folder / DOCUMENT).is_file():
+    if (folder / LAYOUT.document).is_file():
         return _load_llm(folder, backend, backend_settings or {})
-    for document, kind in _DOCUMENTS.items():
+    for document, name in _DOCUMENTS.items():
         if (folder / document).is_file():
             if backend is not None or backend_settings:
-                raise WorldModelError(f"{folder} holds an {MODELS[kind]}: only an LLMWorldModel has a back end")
-            model = new_model(kind)
+                raise WorldModelError(f"{folder} holds an {name}: only an LLMWorldModel has a back end")
+            model: WorldModel = getattr(import_module("wmrl_gym.world_models"), name)()
             model.load(folder)
             return model
-    known = ", ".join(f"{document} ({MODELS[kind]})" for document, kind in _DOCUMENTS.items())
-    raise WorldModelError(f"no world model is saved in {folder}: expected one of {known}, {DOCUMENT} (LLMWorldModel)")
+    known = ", ".join(f"{document} ({name})" for document, name in (*_DOCUMENTS.items(), (LAYOUT.document, LAYOUT.model)))
+    raise WorldModelError(f"no world model is saved in {folder}: expected one of {known}")
 
 
 def _load_llm(folder: Path, backend: LanguageModel | str | None, changes: Mapping[str, Any]) -> WorldModel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +12,14 @@ from numpy.typing import NDArray
 from wmrl_gym import batch
 from wmrl_gym.factored import Factored, Outcome
 from wmrl_gym.world_models.base import WorldModelError
+from wmrl_gym.world_models.checkpoints import Layout
 from wmrl_gym.world_models.encoders import TextEncoder, make_encoder
 from wmrl_gym.world_models.outcome_fit import Evidence, objects
 
 if TYPE_CHECKING:
     from wmrl_gym.world_models.outcome import OutcomeModel
 
-_ARRAYS, _DOCUMENT, _FORMAT = "evidence.safetensors", "outcome_model.json", 2
+LAYOUT = Layout("OutcomeModel", 2, "outcome_model.json", "evidence.safetensors")
 _SETTINGS = ("n_trees", "min_executions", "neighbours", "capacity", "sample", "seed")
 _OUTCOME_ARRAYS = ("status", "value", "shown", "known", "cpu_s", "wall_s")
 
@@ -68,21 +68,17 @@ class Saved:
 
     def write(self, folder: Path) -> None:
         """Write it below ``folder``, which is made where it is missing."""
-        from safetensors.numpy import save_file
-
-        folder.mkdir(parents=True, exist_ok=True)
-        document: dict[str, Any] = {"model": "OutcomeModel", "format": _FORMAT}
-        document |= {"settings": self.settings, "encoder": self.encoder, "executions": self.executions, "trained_on": self.span}
-        document |= {"statuses": self.statuses, "contexts": self.contexts, "columns": self.columns}
+        document: dict[str, Any] = {"settings": self.settings, "encoder": self.encoder, "executions": self.executions}
+        document |= {"trained_on": self.span, "statuses": self.statuses, "contexts": self.contexts, "columns": self.columns}
+        arrays: dict[str, NDArray[Any]] = {}
         if self.evidence is not None:
             evidence, outcome = self.evidence, self.evidence.outcome
-            arrays = {name: np.ascontiguousarray(getattr(outcome, name)) for name in _OUTCOME_ARRAYS}
-            arrays |= {name: np.ascontiguousarray(getattr(evidence, name)) for name in ("features", "context", "number")}
+            arrays |= {name: getattr(outcome, name) for name in _OUTCOME_ARRAYS}
+            arrays |= {name: getattr(evidence, name) for name in ("features", "context", "number")}
             if self.vectors is not None:
-                arrays["vectors"] = np.ascontiguousarray(self.vectors)
-            save_file(arrays, str(folder / _ARRAYS))
+                arrays["vectors"] = self.vectors
             document |= {"text": list(evidence.text), "feedback": list(outcome.feedback)}
-        (folder / _DOCUMENT).write_text(json.dumps(document), encoding="utf-8")
+        LAYOUT.write(folder, document, arrays)
 
     @classmethod
     def read(cls, folder: Path) -> Saved:
@@ -91,33 +87,23 @@ class Saved:
         Raises:
             WorldModelError: the folder holds no such model.
         """
-        from safetensors.numpy import load_file
-
-        path = folder / _DOCUMENT
-        if not path.is_file():
-            raise WorldModelError(f"no OutcomeModel is saved in {folder}: {path.name} is missing")
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if document.get("model") != "OutcomeModel" or document.get("format") != _FORMAT:
-            found = f"{document.get('model')} of format {document.get('format')}"
-            raise WorldModelError(f"{path} holds {found}, expected an OutcomeModel of format {_FORMAT}")
-        evidence, vectors = None, None
-        if "text" in document:
-            arrays = load_file(str(folder / _ARRAYS))
-            outcome = Outcome(**{name: arrays[name] for name in _OUTCOME_ARRAYS}, feedback=objects(document["feedback"]))
-            evidence = Evidence(arrays["features"], objects(document["text"]), arrays["context"], outcome, arrays["number"])
-            vectors = arrays.get("vectors")
-        columns = document["columns"]
-        return cls(
-            document["settings"],
-            document["encoder"],
-            document["executions"],
-            document["trained_on"],
-            tuple(document["statuses"]),
-            tuple(document["contexts"]),
-            None if columns is None else (columns[0], columns[1]),
-            evidence,
-            vectors,
-        )
+        with LAYOUT.reading(folder) as (document, arrays):
+            evidence = None
+            if "text" in document:
+                outcome = Outcome(**{name: arrays[name] for name in _OUTCOME_ARRAYS}, feedback=objects(document["feedback"]))
+                evidence = Evidence(arrays["features"], objects(document["text"]), arrays["context"], outcome, arrays["number"])
+            columns = document["columns"]
+            return cls(
+                document["settings"],
+                document["encoder"],
+                document["executions"],
+                document["trained_on"],
+                tuple(document["statuses"]),
+                tuple(document["contexts"]),
+                None if columns is None else (columns[0], columns[1]),
+                evidence,
+                arrays.get("vectors"),
+            )
 
     def encoder_like(self, given: TextEncoder) -> TextEncoder:
         """The encoder that the model was trained with: made anew, or ``given`` if that is the one.

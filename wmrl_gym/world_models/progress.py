@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from wmrl_gym.data.demonstrations import Episode
 from wmrl_gym.data.transitions import Transitions
 from wmrl_gym.world_models.base import Interface, Observed, PairKind, Prediction, RewardModel, WorldModelError
+from wmrl_gym.world_models.checkpoints import Layout
 from wmrl_gym.world_models.progress_clips import Assembler, Clip, clip_of, rgb
 from wmrl_gym.world_models.progress_networks import vision_of
 from wmrl_gym.world_models.progress_training import ClipSampler, TrainSettings, train
@@ -27,7 +27,7 @@ probability that the last frame shows success."""
 
 Pays = Literal["end", "each"]
 
-_ARRAYS, _DOCUMENT, _FORMAT = "progress.safetensors", "progress.json", 1
+LAYOUT = Layout("ProgressModel", 1, "progress.json", "progress.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +177,21 @@ class ProgressModel(RewardModel):
 
     def update(self, transitions: Transitions, rng: np.random.Generator) -> dict[str, float]:
         """Learn from anchors: whether the real episodes that have ended were successes (their rewards sum to more than 0.5)."""
-        clips = self._assembler.add(transitions, self._vision.prepare)
-        self._clips = (self._clips + clips)[-self.capacity :]
-        self._new += len(clips)
+        self._new += self._take_in(transitions)
         measures = {"wm/clips": float(len(self._clips))}
         if self._new < self.min_clips or not any(clip.success for clip in self._clips) or not self.update_steps:
             return measures
         self._new = 0
         return measures | self._train(self.update_steps, rng)
+
+    def remember(self, transitions: Transitions) -> None:
+        self._take_in(transitions)
+
+    def _take_in(self, transitions: Transitions) -> int:
+        """Keep the episodes that have ended; returns how many these are."""
+        clips = self._assembler.add(transitions, self._vision.prepare)
+        self._clips = (self._clips + clips)[-self.capacity :]
+        return len(clips)
 
     def progress(self, images: NDArray[np.uint8], instruction: str) -> NDArray[np.float64]:
         """Progress of each frame of an episode: float64, shape (T,), in [0, 1].
@@ -226,15 +233,9 @@ class ProgressModel(RewardModel):
 
     def save(self, path: str | Path) -> None:
         """Write network and settings: ``progress.safetensors`` and ``progress.json`` below ``path``. Clips are not kept."""
-        from safetensors.torch import save_file
-
-        folder = Path(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        document = {"model": "ProgressModel", "format": _FORMAT, **self._names, "steps": self._steps}
-        document |= {name: getattr(self, name) for name in _SETTINGS}
-        weights = {} if self._network is None else dict(self._network.state_dict())
-        save_file(weights, str(folder / _ARRAYS))
-        (folder / _DOCUMENT).write_text(json.dumps(document, indent=1), encoding="utf-8")
+        document = {**self._names, "steps": self._steps} | {name: getattr(self, name) for name in _SETTINGS}
+        weights = {} if self._network is None else self._network.state_dict()
+        LAYOUT.write(Path(path), document, {name: weight.numpy() for name, weight in weights.items()})
 
     def load(self, path: str | Path) -> None:
         """Read what :meth:`save` wrote, settings included.
@@ -242,21 +243,13 @@ class ProgressModel(RewardModel):
         Raises:
             WorldModelError: the folder holds no such model.
         """
-        from safetensors.torch import load_file
-
-        folder = Path(path)
-        if not (folder / _DOCUMENT).is_file() or not (folder / _ARRAYS).is_file():
-            raise WorldModelError(f"no ProgressModel is saved in {folder}: {_DOCUMENT} or {_ARRAYS} is missing")
-        document = json.loads((folder / _DOCUMENT).read_text(encoding="utf-8"))
-        if (document.get("model"), document.get("format")) != ("ProgressModel", _FORMAT):
-            raise WorldModelError(f"expected a ProgressModel of format {_FORMAT} in {folder}, got {document.get('model')}")
         interface = self.interface
-        names = ("vision", "text", *_SETTINGS)
-        ProgressModel.__init__(self, training=self.training, **{name: document[name] for name in names})
-        self._steps = int(document["steps"])
-        weights = load_file(str(folder / _ARRAYS))
-        if weights:
-            self._built().load_state_dict(weights)
+        with LAYOUT.reading(Path(path)) as (document, arrays):
+            names = ("vision", "text", *_SETTINGS)
+            ProgressModel.__init__(self, training=self.training, **{name: document[name] for name in names})
+            self._steps = int(document["steps"])
+        if arrays:
+            self._built().load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
         if interface is not None:
             self.bind(interface)
 

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym import batch
-from wmrl_gym.corrections.stream import AnchorStream, Pairs
-from wmrl_gym.data import TransitionBuffer
+from wmrl_gym.corrections.stream import Pairs
+from wmrl_gym.data import Transitions
 from wmrl_gym.slots import sample_at, take_samples
 from wmrl_gym.world_models import Prediction, WorldModel
 from wmrl_gym.world_models.check import check_prediction
 from wmrl_gym.wrappers.background import NO_PAIR, BackgroundAnchors, Recording
-from wmrl_gym.wrappers.episode_log import EpisodeLog
 from wmrl_gym.wrappers.episodes import Episodes, Schedule
 from wmrl_gym.wrappers.execution import RealExecution, RealStep
+from wmrl_gym.wrappers.ledger import Late, Ledger
 from wmrl_gym.wrappers.options import Cost, EngineOptions
+from wmrl_gym.wrappers.prior import checked_prior
 from wmrl_gym.wrappers.seeds import mix
-from wmrl_gym.wrappers.starts import StartStates
-from wmrl_gym.wrappers.uncertainty import StartUncertainty, probe
+from wmrl_gym.wrappers.uncertainty import probe
 from wmrl_gym.wrappers.updates import Learner
+from wmrl_gym.wrappers.verification import Verification
 from wmrl_gym.wrappers.warmup import execute_random
 
 
@@ -62,33 +62,18 @@ class Engine:
         self.real = real
         self.model = model
         self.options = options
-        self.stream = AnchorStream()
-        self.buffer = TransitionBuffer(options.buffer_capacity)
-        self.cost = Cost()
-        self.unknown = 0
-        """Real episodes or steps whose grade infrastructure lost."""
         self.episodes = Episodes(schedule, num_slots=options.num_slots)
+        self.ledger = Ledger(real.interface, episodes=self.episodes, options=options)
+        self.stream, self.buffer = self.ledger.stream, self.ledger.buffer
         aside = options.update_mode == "background" and model.learns_aside
         self.learner = Learner(model, self.buffer, every=options.update_every, aside=aside)
-        self._pair_count = 0
-        self._log: EpisodeLog | None = None
-        wants = bool(getattr(schedule, "wants_uncertainty", False))
-        self._uncertainty = StartUncertainty(options.uncertainty) if wants else None
+        self.verification: Verification | None = None
         self._behind = BackgroundAnchors(real, max_in_flight=options.max_in_flight)
-        self._late: tuple[dict[int, float], set[int]] | None = None
-        self._starts: StartStates | None = None
         if options.pairs == "teacher_forced" and real.interface.factored is not None:
             raise ValueError(
                 'pairs="teacher_forced" needs observations that say all about the state; a factored environment keeps a state of '
                 'its own: pairs="open_loop"'
             )
-        if options.start_states == "buffer":
-            if real.interface.factored is not None:
-                raise ValueError(
-                    'start_states="buffer" needs observations that say all about the state; a factored environment '
-                    'keeps a state of its own, so its episodes start at a real reset: start_states="real"'
-                )
-            self._starts = StartStates(real.interface.observation_space, options.buffer_capacity)
         self._state: Any = None
         # Without a seed no two runs are alike, as everywhere in Gymnasium.
         self.reseed(int(np.random.SeedSequence().generate_state(1)[0] >> 1) if options.seed is None else options.seed)
@@ -98,8 +83,18 @@ class Engine:
         self.seed = int(seed)
         self.rng = np.random.default_rng([self.seed, 0])
         self.episodes.reseed(self.seed)
-        if self._starts is not None:
-            self._starts.forget_last()
+        if self.ledger.starts is not None:
+            self.ledger.starts.forget_last()
+
+    @property
+    def cost(self) -> Cost:
+        """What has been spent so far."""
+        return self.ledger.cost
+
+    @property
+    def unknown(self) -> int:
+        """Real episodes or steps whose grade infrastructure lost."""
+        return self.ledger.unknown
 
     def reset(
         self, slots: NDArray[np.int64], seeds: list[int | None], options: Mapping[str, Any] | None
@@ -114,16 +109,15 @@ class Engine:
         def reset(rows: NDArray[np.int64]) -> tuple[Any, dict[str, NDArray[Any]]]:
             return self.real.start(slots[rows], start_seeds[rows], options=options, keep=self.episodes.opened[slots[rows]])
 
-        if self._starts is None:
+        if self.ledger.starts is None:
             observation, info = reset(np.arange(len(slots)))
         else:
             real = unbranched | self.episodes.anchor[slots]
-            observation, info = self._starts.mixed(self.episodes.group[slots], real=real, reset=reset, rng=self.rng)
+            observation, info = self.ledger.starts.mixed(self.episodes.group[slots], real=real, reset=reset, rng=self.rng)
         self.episodes.context[slots] = info["context"]
-        if self._log is not None:
-            self._log.begin(
-                slots, self.episodes.header(slots, start_seeds), options=options, replayable=self._replayable(slots, unbranched)
-            )
+        if self.verification is not None:
+            replayable = self._replayable(slots, unbranched)
+            self.verification.log.begin(slots, self.episodes.header(slots, start_seeds), options=options, replayable=replayable)
         for row in np.flatnonzero(self.episodes.anchor[slots] & ~self.episodes.opened[slots]):
             self._behind.record(int(slots[row]), self._recording(int(slots[row]), int(start_seeds[row]), options))
         started = time.perf_counter()
@@ -146,11 +140,11 @@ class Engine:
             result = self._execute(slots, rows, actions, prediction, result)
         if self._behind.recordings:
             self._record(slots, actions, prediction, result)
-        if self._log is not None:
-            self._log.step(slots, actions, prediction)
-        if self._uncertainty is not None:
+        if self.verification is not None:
+            self.verification.log.step(slots, actions, prediction)
+        if self.ledger.uncertainty is not None:
             due = prediction.reward_due & prediction.reward_valid
-            self._uncertainty.predicted(self.episodes.context[slots[due]], prediction.reward_std[due])
+            self.ledger.uncertainty.predicted(self.episodes.context[slots[due]], prediction.reward_std[due])
         self.learn()
         return result
 
@@ -169,6 +163,18 @@ class Engine:
         self.learner.update(self.rng)
         self.cost.update_s += self.learner.spent()
 
+    def learn_from(self, recorded: Transitions) -> None:
+        """Take in real steps that were recorded elsewhere: the model is fitted to them, and branched rollouts start at them too.
+
+        They count as real transitions, but neither as executed nor as anchors: nobody asked the model before they were known.
+        """
+        prior = checked_prior(recorded, self.model, self.real.interface, starts=self.ledger.starts is not None)
+        if not len(prior):
+            return
+        self.learner.learn_from(prior, self.rng)
+        self.cost.update_s += self.learner.spent()
+        self.ledger.start_at(prior)
+
     def warm_up(self, executions: int, *, seconds: float = np.inf) -> int:
         """Run random actions for real, side by side, until so many steps were executed, and fit the model on them.
 
@@ -178,7 +184,7 @@ class Engine:
         began, before = time.monotonic(), self.buffer.added
 
         def take(steps: list[RealStep]) -> int:
-            self._take_in(steps)
+            self.ledger.take_in(steps)
             return self.buffer.added - before
 
         execute_random(self.real, executions=executions, seconds=seconds, seed=self.seed, take=take)
@@ -189,14 +195,7 @@ class Engine:
     def poll(self) -> None:
         """Take in the background anchors that have finished."""
         for recording, steps in self._behind.finished():
-            self.unknown += steps is None
-            self._take_in(steps or [])
-            self._send(recording.pairs(steps or []))
-            self._spend(len(steps or []))
-            if self._late is not None:
-                truths = recording.truths(steps or [])
-                self._late[0].update(truths)
-                self._late[1].update(number for number in recording.numbers if number not in truths)
+            self.ledger.arrived(recording, steps)
 
     def keep_log(self) -> None:
         """Keep what is needed to execute imagined episodes after all, see :meth:`verify`.
@@ -204,55 +203,15 @@ class Engine:
         Raises:
             ValueError: there is one real environment, no way to make a second, and it may be busy.
         """
-        if not self.real.spare:
-            raise ValueError(
-                "imagined episodes can be executed after all in a second instance only: use an environment made by "
-                "gymnasium.make, or WorldModelVectorEnv with a function that makes one"
+        if self.verification is None:
+            self.verification = Verification(
+                self.real, behind=self._behind, ledger=self.ledger, episodes=self.episodes, options=self.options
             )
-        if self._log is None:
-            self._log = EpisodeLog(self.real.interface.action_space, self.options.num_slots)
 
     def verify(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.bool_], dict[int, float]]:
-        """Execute the imagined episodes that made the last step in ``slots``, as many as there is room for.
-
-        With blocking anchors at most ``max_real`` are executed, and waited for; else as many as may be in flight, and their pairs
-        arrive like those of any anchor. Each episode is executed once.
-
-        Returns:
-            bool, shape (n,): which of ``slots`` are executed; and for those that were waited for the truth of the last step's
-            reward, by slot.
-        """
-        assert self._log is not None, "keep_log() comes first"
-        blocking = self.options.anchor_mode == "blocking"
-        room = self.real.max_real if blocking else self.options.max_in_flight - self.in_flight
-        taken = np.zeros(len(slots), bool)
-        recordings: dict[int, Recording] = {}
-        for at, slot in enumerate(slots.tolist()):
-            recording = self._log.take(slot, first_pair=self._pair_count) if len(recordings) < room else None
-            if recording is not None:
-                self._pair_count += len(recording.numbers)
-                taken[at], recordings[slot] = True, recording
-        if not blocking:
-            for recording in recordings.values():
-                self._behind.resubmit(self._labelled(recording))
-            return taken, {}
-        started = time.perf_counter()
-        futures = {slot: self.real.submit(each.seed, each.options, each.actions) for slot, each in recordings.items()}
-        truths: dict[int, float] = {}
-        for slot, future in futures.items():
-            error, recording = future.exception(), self._labelled(recordings[slot])
-            if error is not None:
-                warnings.warn(f"an episode could not be executed and counts as unknown: {error!r}", stacklevel=2)
-                self.unknown += 1
-                continue
-            steps = future.result()
-            self._take_in(steps)
-            self._send(recording.pairs(steps))
-            told = recording.truths(steps)
-            if recording.pair[-1] in told:
-                truths[slot] = told[recording.pair[-1]]
-        self.cost.wait_s += time.perf_counter() - started
-        return taken, truths
+        """Execute imagined episodes after all, see :meth:`~wmrl_gym.wrappers.verification.Verification.execute`."""
+        assert self.verification is not None, "keep_log() comes first"
+        return self.verification.execute(slots)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for all background anchors, at most ``timeout_s`` seconds; returns whether none is left."""
@@ -269,13 +228,12 @@ class Engine:
         self.cost.wait_s += time.perf_counter() - started
         self.poll()
 
-    def collect_late(self) -> tuple[dict[int, float], set[int]]:
+    def collect_late(self) -> Late:
         """The late truths that arrived since the last call, by pair number, and the numbers of those that never will.
 
         The first call starts the collection.
         """
-        collected, self._late = self._late or ({}, set()), ({}, set())
-        return collected
+        return self.ledger.collect_late()
 
     def runs_for_real(self, slot: int) -> bool:
         """Whether the present episode of a slot is a real one, step by step."""
@@ -300,19 +258,14 @@ class Engine:
         return {
             "seed": self.seed,
             "rng": self.rng.bit_generator.state,
-            "counters": {name: getattr(self, name) for name in _COUNTERS},
             "learnt": self.learner.learnt,
-            "cost": asdict(self.cost),
+            "ledger": self.ledger.state_dict(),
             "episodes": self.episodes.state_dict(),
             "state": self._state,
-            "stream": self.stream.state_dict(),
-            "buffer": (self.buffer.everything(), self.buffer.added),
-            "last_start": None if self._starts is None else self._starts.last,
             "real": self.real.state_dict(),
             "recordings": deepcopy(self._behind.recordings),
             "unfinished": deepcopy(self._behind.unfinished),
-            "log": None if self._log is None else self._log.state_dict(),
-            "uncertainty": None if self._uncertainty is None else self._uncertainty.state_dict(),
+            "log": None if self.verification is None else self.verification.log.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -321,20 +274,12 @@ class Engine:
         self.learner.restore(state["learnt"])
         self.reseed(state["seed"])
         self.rng.bit_generator.state = state["rng"]
-        for name, value in state["counters"].items():
-            setattr(self, name, value)
-        self.cost = Cost(**state["cost"])
+        self.ledger.load_state_dict(state["ledger"])
         self.episodes.load_state_dict(state["episodes"])
         self._state = state["state"]
-        self.stream.load_state_dict(state["stream"])
-        self.buffer.restore(*state["buffer"])
-        if self._starts is not None:
-            self._starts.restore(self.buffer.everything(), state["last_start"])
         self.real.load_state_dict(state["real"])
-        if self._log is not None and state["log"] is not None:
-            self._log.load_state_dict(state["log"])
-        if self._uncertainty is not None and state["uncertainty"] is not None:
-            self._uncertainty.load_state_dict(state["uncertainty"])
+        if self.verification is not None and state["log"] is not None:
+            self.verification.log.load_state_dict(state["log"])
         self._behind.recordings = deepcopy(state["recordings"])
         for recording in state["unfinished"]:
             self._behind.resubmit(deepcopy(recording))
@@ -356,23 +301,21 @@ class Engine:
             now.anchor[slots], now.propensity[slots] = True, 1.0
         now.opened[slots] = now.anchor[slots] & (self.options.anchor_mode == "blocking" or not fitted)
         for slot in [slot for slot in self._behind.recordings if slot in slots]:
-            lost = self._behind.drop(slot)
-            if self._late is not None:
-                self._late[1].update(lost)
+            self.ledger.lose(self._behind.drop(slot))
         return drawn
 
     def _of_starts(
         self, slots: NDArray[np.int64], seeds: NDArray[np.int64], options: Mapping[str, Any] | None
     ) -> NDArray[np.float64] | None:
         """How uncertain each of the starts is, for a schedule that wants to know: float64, shape (n,)."""
-        if self._uncertainty is None:
+        if self.ledger.uncertainty is None:
             return None
         observation, info = self.real.start(slots, seeds, options=options, keep=np.zeros(len(slots), bool))
         started = time.perf_counter()
         own = int(mix(self.seed, 3, self.episodes.number[slots[:1]])[0])
         probed = probe(self.model, observation, info, space=self.real.interface.action_space, seed=own)
         self.cost.predict_s += time.perf_counter() - started
-        return self._uncertainty.of(info["context"], probed)
+        return self.ledger.uncertainty.of(info["context"], probed)
 
     def _recording(self, slot: int, seed: int, options: Mapping[str, Any] | None) -> Recording:
         return Recording(
@@ -386,13 +329,8 @@ class Engine:
 
     def _replayable(self, slots: NDArray[np.int64], unbranched: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Imagined episodes that start at a real reset and are not to be executed anyway."""
-        from_reset = np.ones(len(slots), bool) if self._starts is None else unbranched
+        from_reset = np.ones(len(slots), bool) if self.ledger.starts is None else unbranched
         return from_reset & ~self.episodes.anchor[slots]
-
-    def _labelled(self, recording: Recording) -> Recording:
-        """``recording`` with its group's label in the stream."""
-        recording.group = int(self.episodes.label(np.array([recording.group]))[0])
-        return recording
 
     @property
     def by_depth(self) -> bool:
@@ -429,7 +367,7 @@ class Engine:
         started = time.perf_counter()
         real = self.real.step(slots[rows], take_samples(self.real.interface.action_space, actions, rows))
         self.cost.wait_s += time.perf_counter() - started
-        self._charge(real)
+        self.ledger.charge(real)
         step = real.step
         observation = batch.put(result.observation, rows, step.observation)
         result.reward[rows] = np.where(step.reward_valid & step.reward_due, step.reward, 0.0)
@@ -450,11 +388,11 @@ class Engine:
             both &= ~self.episodes.imagined_over[slots[rows]]
             self.episodes.imagined_over[slots[rows]] |= prediction.terminated[rows]
         self._pair_up(slots[rows[both]], rows[both], prediction, step.reward[both], info)
-        self.unknown += int((~step.reward_valid).sum())
+        self.ledger.unknown += int((~step.reward_valid).sum())
         ended = result.terminated[rows] | result.truncated[rows]
         self.episodes.opened[slots[rows[ended]]] = False
         for steps in self.episodes.steps[slots[rows[ended]]].tolist():
-            self._spend(steps)
+            self.ledger.spend(steps)
         if self.options.pairs == "teacher_forced":
             self._force(slots[rows], step.observation, {**step.info, "context": self.episodes.context[slots[rows]]})
         return EngineStep(observation, result.reward, result.terminated, result.truncated, info)
@@ -475,10 +413,8 @@ class Engine:
         """Send the pairs of the slots ``at``, which stand at ``rows`` of this step's batch, to the stream."""
         if not len(rows):
             return
-        number = np.arange(self._pair_count, self._pair_count + len(rows), dtype=np.int64)
-        self._pair_count += len(rows)
-        info["pair"][rows] = number
-        self._send(
+        info["pair"][rows] = number = self.ledger.numbers(len(rows))
+        self.ledger.send(
             Pairs(
                 number,
                 prediction.reward[rows].astype(np.float64),
@@ -492,20 +428,6 @@ class Engine:
             )
         )
 
-    def _send(self, pairs: Pairs) -> None:
-        """Pairs go to the stream, and to a schedule that watches the disagreement."""
-        self.stream.add(pairs)
-        if self._uncertainty is not None:
-            self._uncertainty.measured(pairs)
-        if hasattr(self.episodes.schedule, "observe"):
-            for disagreement in (pairs.real - pairs.predicted) ** 2:
-                self.episodes.schedule.observe(float(disagreement))
-
-    def _spend(self, steps: int) -> None:
-        """An anchor episode was executed; a schedule with a budget pays for its steps."""
-        if hasattr(self.episodes.schedule, "spend"):
-            self.episodes.schedule.spend(float(steps))
-
     def _record(self, slots: NDArray[np.int64], actions: Any, prediction: Prediction, result: EngineStep) -> None:
         """Note the actions of the background anchors, and submit those whose imagined episode has ended."""
         over = result.terminated | result.truncated
@@ -513,8 +435,7 @@ class Engine:
             recording = self._behind.recordings[int(slots[row])]
             number = NO_PAIR
             if prediction.reward_due[row] and prediction.reward_valid[row]:
-                number = self._pair_count
-                self._pair_count += 1
+                number = int(self.ledger.numbers(1)[0])
             result.info["pair"][row] = number
             action = sample_at(self.real.interface.action_space, actions, row)
             recording.note(action, number, float(prediction.reward[row]), float(prediction.reward_std[row]))
@@ -522,19 +443,3 @@ class Engine:
                 started = time.perf_counter()
                 self._behind.submit(int(slots[row]))
                 self.cost.wait_s += time.perf_counter() - started
-
-    def _take_in(self, steps: list[RealStep]) -> None:
-        for real in steps:
-            self._charge(real)
-            self.unknown += int((~real.step.reward_valid).sum())
-
-    def _charge(self, real: RealStep) -> None:
-        self.buffer.add(real.transitions)
-        if self._starts is not None:
-            self._starts.add(real.transitions)
-        self.cost.executions += len(real.transitions)
-        self.cost.real_cpu_s += real.cpu_s
-        self.cost.real_wall_s += real.wall_s
-
-
-_COUNTERS = ("_pair_count", "unknown")

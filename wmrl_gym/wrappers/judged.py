@@ -102,11 +102,11 @@ class JudgedEngine(Engine):
         info["reward_valid"][rows] = known
         both = due & known & prediction.reward_valid[rows] & self.model.fitted
         self._pair_up(at[both], rows[both], prediction, truth[both], info)
-        self.unknown += int((due & ~known).sum())
+        self.ledger.unknown += int((due & ~known).sum())
         self._earned[at[due]], self._known[at[due]] = 0.0, True
         over = result.terminated[rows] | result.truncated[rows]
         for steps in self.episodes.steps[at[over]].tolist():
-            self._spend(steps)
+            self.ledger.spend(steps)
 
 
 def engine_of(replaces: str, real: RealExecution, model: WorldModel, *, schedule: Schedule, options: EngineOptions) -> Engine:

@@ -113,9 +113,14 @@ class Learner:
         self.settle()
         new = self._new()
         if new is not None:
-            started = time.perf_counter()
-            self.measures = self.model.update(new, rng)
-            self._spent += time.perf_counter() - started
+            self._fit(new, rng)
+
+    def learn_from(self, prior: Transitions, rng: np.random.Generator) -> None:
+        """Update on transitions that were not made here, all of them, however few the buffer keeps; then they join it."""
+        self.update(rng)
+        self._fit(prior, rng)
+        self.buffer.add(prior)
+        self.learnt = self.buffer.added
 
     def settle(self) -> None:
         """Wait for an update in the background and adopt it, so that all that :attr:`learnt` says is in the model."""
@@ -136,6 +141,11 @@ class Learner:
         """Stop what goes on in the background."""
         if self._aside is not None:
             self._aside.close()
+
+    def _fit(self, transitions: Transitions, rng: np.random.Generator) -> None:
+        started = time.perf_counter()
+        self.measures = self.model.update(transitions, rng)
+        self._spent += time.perf_counter() - started
 
     def _new(self) -> Transitions | None:
         new = self.buffer.since(self.learnt)

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from wmrl_gym.data import Transitions
 from wmrl_gym.slots import sample_at, stack_samples
 from wmrl_gym.world_models import PairKind, WorldModel
 from wmrl_gym.wrappers.engine import Engine
@@ -138,6 +139,22 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
             told = observation.get("feedback", "") if isinstance(observation, dict) else ""
             self._transcript.append(f"--- step {len(self._transcript)}\n{action}\n---\n{told}\nreward: {reward:.4f}")
         return observation, reward, terminated, truncated, _scalars(result.info)
+
+    def learn_from(self, recorded: Transitions) -> None:
+        """Start from real steps that were recorded elsewhere, such as demonstrations.
+
+        The model is fitted to them at once, and with ``start_states="buffer"`` imagined episodes start at them too. They are no
+        anchors: no pair is made of them, and they count as no executions. A state saved after it holds them, so that a resumed
+        run does without them.
+
+        Args:
+            recorded: of this environment: ``Episode.transitions()``, or ``MinariEpisodes(source).read_many(numbers)``.
+
+        Raises:
+            TypeError: no transitions, or a model that does not learn.
+            ValueError: transitions of another environment.
+        """
+        self.engine.learn_from(recorded)
 
     def render(self) -> Any:
         """The environment's own rendering in real episodes; in mode "ansi" the transcript of imagined ones, None in other modes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +13,8 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
+from wmrl_gym import batch
+from wmrl_gym.data import Transitions
 from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv
 from wmrl_gym.wrappers.cores import Debiasing, Residual
 from wmrl_gym.wrappers.diagnostics import layers
@@ -27,10 +30,16 @@ class Relabelling:
     sampled reward is what the wrappers would pay *now*: f of the prediction; for an anchor its truth, or with
     :class:`~wmrl_gym.wrappers.ResidualCorrection` ``f + (kappa / p)(r - f)``. Late truths of background anchors are taken over as
     they arrive. Steps whose reward is not known are never sampled. Weights are not used: nothing here multiplies a loss.
+
+    With ``real_share`` a part of each sample is real transitions, all that the world model has learnt from: warm-up, recorded
+    steps and anchors. Among many imagined steps they would drown, or (the first two) were never the trainer's own.
     """
 
-    def __init__(self, *args: Any, venv: GymnasiumVecEnv, seed: int = 0, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, venv: GymnasiumVecEnv, seed: int = 0, real_share: float = 0.0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if not 0 <= real_share <= 1:
+            raise ValueError(f"real_share must lie in [0, 1], got {real_share}")
+        self.real = RealShare(venv, real_share, self.observation_space) if real_share else None  # type: ignore[attr-defined]
         if getattr(self, "optimize_memory_usage", False):
             raise ValueError("optimize_memory_usage must be False: it leaves out which steps are valid")
         self.venv = venv
@@ -68,8 +77,9 @@ class Relabelling:
         step, slot = np.nonzero(self.kept["reward_valid"][:filled])
         if not len(step):
             raise RuntimeError("not one step in the buffer has a known reward: real execution or the model is failing")
-        chosen = self.rng.integers(len(step), size=batch_size)
-        return self._samples(step[chosen], slot[chosen], env)
+        real = None if self.real is None else self.real.sample(batch_size, self.rng)
+        chosen = self.rng.integers(len(step), size=batch_size - (0 if real is None else len(real)))
+        return self._samples(self._fields(step[chosen], slot[chosen], real, env))
 
     def settle(self) -> None:
         """Take over the late truths that have arrived."""
@@ -105,23 +115,81 @@ class Relabelling:
             reward[both] = f[both] + gain * (row["real_reward"][both] - f[both])
         return reward.astype(np.float32)
 
-    def _samples(self, step: NDArray[np.int64], slot: NDArray[np.int64], env: VecNormalize | None) -> Any:
+    def _samples(self, fields: dict[str, Any]) -> Any:
         raise NotImplementedError
 
-    def _fields(self, step: NDArray[np.int64], slot: NDArray[np.int64], env: VecNormalize | None) -> dict[str, Any]:
-        """The parts of SB3's samples, as tensors."""
+    def _fields(
+        self, step: NDArray[np.int64], slot: NDArray[np.int64], real: Transitions | None, env: VecNormalize | None
+    ) -> dict[str, Any]:
+        """The parts of SB3's samples, as tensors: the steps at ``(step, slot)``, and ``real`` ones after them."""
         buffer: Any = self
         # An episode that was cut short goes on: there learners bootstrap.
-        done = buffer.dones[step, slot] * (1 - buffer.timeouts[step, slot])
-        reward = buffer._normalize_reward(self.rewards_at(step, slot).reshape(-1, 1), env)
-        numbers = {"actions": buffer.actions[step, slot], "dones": done.reshape(-1, 1), "rewards": reward}
-        seen = {
-            name: buffer._normalize_obs(_at(getattr(buffer, name), step, slot), env)
-            for name in ("observations", "next_observations")
+        fields = {
+            "observations": _at(buffer.observations, step, slot),
+            "next_observations": _at(buffer.next_observations, step, slot),
+            "actions": buffer.actions[step, slot],
+            "dones": buffer.dones[step, slot] * (1 - buffer.timeouts[step, slot]),
+            "rewards": self.rewards_at(step, slot),
         }
-        as_tensor = buffer.to_torch
-        tensors = {name: _each(as_tensor, value) for name, value in seen.items()}
-        return tensors | {name: as_tensor(value) for name, value in numbers.items()}
+        if real is not None:
+            after = {
+                "observations": real.observation,
+                "next_observations": real.next_observation,
+                "actions": real.action,
+                "dones": real.terminated.astype(np.float32),
+                "rewards": real.reward.astype(np.float32),
+            }
+            fields = batch.concatenate([fields, after])
+        for name in ("observations", "next_observations"):
+            fields[name] = buffer._normalize_obs(fields[name], env)
+        for name in ("dones", "rewards"):
+            fields[name] = fields[name].reshape(-1, 1)
+        fields["rewards"] = buffer._normalize_reward(fields["rewards"], env)
+        return {name: _each(buffer.to_torch, value) for name, value in fields.items()}
+
+
+class RealShare:
+    """Real transitions of the engine behind a ``VecEnv``, as SB3's buffers hold them.
+
+    Args:
+        venv: an environment with a world model.
+        share: of each sample.
+        space: the observation space that the learner sees.
+
+    Raises:
+        ValueError: there is no world model, or the learner sees other observations than it.
+    """
+
+    def __init__(self, venv: GymnasiumVecEnv, share: float, space: gym.Space[Any]) -> None:
+        engines = [vars(layer)["engine"] for layer in layers(venv.envs) if isinstance(vars(layer).get("engine"), Engine)]
+        if not engines:
+            raise ValueError(f"real_share needs an environment with a world model, got {venv.envs}")
+        self.engine, self.share, self.action_space = engines[0], share, venv.action_space
+        if space != self.engine.real.interface.observation_space:
+            raise ValueError(
+                f"real_share mixes real observations, in {self.engine.real.interface.observation_space}, among the learner's, "
+                f"which are in {space}: transpose images below the world model"
+            )
+        self._kept: Transitions | None = None
+        self._added = -1
+
+    def sample(self, batch_size: int, rng: np.random.Generator) -> Transitions | None:
+        """The share of ``batch_size``, with replacement, actions as the learner has them; None where nothing real is known."""
+        buffer = self.engine.buffer
+        if buffer.added != self._added:
+            everything, self._added = buffer.everything(), buffer.added
+            self._kept = None if everything is None else self._learnable(everything)
+        if self._kept is None or not len(self._kept):
+            return None
+        return batch.take(self._kept, rng.integers(len(self._kept), size=round(self.share * batch_size)))
+
+    def _learnable(self, transitions: Transitions) -> Transitions:
+        """Those whose reward is known; SB3 keeps Box actions scaled to [-1, 1], and others in rows."""
+        action, space = np.asarray(transitions.action), self.action_space
+        if isinstance(space, gym.spaces.Box):
+            action = 2.0 * (action - space.low) / (space.high - space.low) - 1.0
+        rows = action.reshape(len(action), -1).astype(np.float32 if isinstance(space, gym.spaces.Box) else np.int64)
+        return batch.take(replace(transitions, action=rows, attempt=None, outcome=None), transitions.reward_valid)
 
 
 class RelabelledReplayBuffer(Relabelling, ReplayBuffer):
@@ -132,26 +200,33 @@ class RelabelledReplayBuffer(Relabelling, ReplayBuffer):
     Args:
         venv: the environment that is stepped.
         seed: of what is sampled.
+        real_share: of each sample, how much is real transitions, once there are some.
 
     Raises:
-        ValueError: with ``optimize_memory_usage``.
+        ValueError: with ``optimize_memory_usage``, or a share that cannot be.
     """
 
-    def _samples(self, step: NDArray[np.int64], slot: NDArray[np.int64], env: VecNormalize | None) -> ReplayBufferSamples:
-        return ReplayBufferSamples(**self._fields(step, slot, env))
+    def _samples(self, fields: dict[str, Any]) -> ReplayBufferSamples:
+        return ReplayBufferSamples(**fields)
 
 
 class RelabelledDictReplayBuffer(Relabelling, DictReplayBuffer):
     """:class:`RelabelledReplayBuffer` for Dict observations."""
 
-    def _samples(self, step: NDArray[np.int64], slot: NDArray[np.int64], env: VecNormalize | None) -> DictReplayBufferSamples:
-        return DictReplayBufferSamples(**self._fields(step, slot, env))
+    def _samples(self, fields: dict[str, Any]) -> DictReplayBufferSamples:
+        return DictReplayBufferSamples(**fields)
 
 
-def relabelled(venv: GymnasiumVecEnv, *, seed: int = 0) -> dict[str, Any]:
-    """Keyword arguments that make an off-policy algorithm relabel what it replays: ``SAC(..., **relabelled(venv))``."""
+def relabelled(venv: GymnasiumVecEnv, *, seed: int = 0, real_share: float = 0.0) -> dict[str, Any]:
+    """Keyword arguments that make an off-policy algorithm relabel what it replays: ``SAC(..., **relabelled(venv))``.
+
+    Args:
+        venv: the environment that is stepped.
+        seed: of what is sampled.
+        real_share: of each sample, how much is real transitions; 0 leaves them where they stand among the imagined ones.
+    """
     buffer = RelabelledDictReplayBuffer if isinstance(venv.observation_space, gym.spaces.Dict) else RelabelledReplayBuffer
-    return {"replay_buffer_class": buffer, "replay_buffer_kwargs": {"venv": venv, "seed": seed}}
+    return {"replay_buffer_class": buffer, "replay_buffer_kwargs": {"venv": venv, "seed": seed, "real_share": real_share}}
 
 
 def _parts(envs: Any) -> tuple[Debiasing | None, Residual | None, Engine | None]:

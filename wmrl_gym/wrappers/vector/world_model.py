@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from wmrl_gym.data import Transitions
 from wmrl_gym.factored import Factored
 from wmrl_gym.slots import SlotStep, SlotVectorEnv
 from wmrl_gym.world_models import PairKind, WorldModel
@@ -37,7 +38,8 @@ class WorldModelVectorEnv(SlotVectorEnv):
             executed behind; the pairs arrive late.
         pairs: how anchor predictions are made; None takes the model's own choice.
         warmup: real steps with random actions before the first episode of a model that knows nothing yet, or as many as the model
-            asks for (``min_transitions``), if that is more; 0 makes the first episodes real instead.
+            asks for (``min_transitions``), if that is more, less those of :meth:`learn_from`; 0 makes the first episodes real
+            instead.
         update_every: real transitions between two updates of the model; 0 never updates it.
         update_mode: "blocking", or "background": a model that allows it learns on another thread while environments are stepped.
         max_model_steps: imagined episodes are truncated after so many steps: a number, or a function of how many real
@@ -131,7 +133,8 @@ class WorldModelVectorEnv(SlotVectorEnv):
             self.engine.reseed(int(seed))
             seed = None
         if self.warmup and not self.model.fitted:
-            self.warm_up(max(self.warmup, getattr(self.model, "min_transitions", 0)))
+            wanted = max(self.warmup, getattr(self.model, "min_transitions", 0))
+            self.warm_up(max(0, wanted - self.engine.buffer.added))
         return super().reset(seed=seed, options=options)
 
     def warm_up(self, executions: int, *, seconds: float = np.inf) -> int:
@@ -141,6 +144,18 @@ class WorldModelVectorEnv(SlotVectorEnv):
             The steps executed: at least ``executions``, unless ``seconds`` ran out.
         """
         return self.engine.warm_up(executions, seconds=seconds)
+
+    def learn_from(self, recorded: Transitions) -> None:
+        """Start from real steps that were recorded elsewhere; see :meth:`wmrl_gym.wrappers.WorldModelWrapper.learn_from`.
+
+        The warm-up is that much shorter, and left out where they fit the model. Demonstrations alone do not show what mistakes
+        lead to: :meth:`warm_up` adds random actions in any case.
+
+        Raises:
+            TypeError: no transitions, or a model that does not learn.
+            ValueError: transitions of another environment.
+        """
+        self.engine.learn_from(recorded)
 
     @property
     def last_cost(self) -> dict[str, float]:
