@@ -132,7 +132,7 @@ def test_what_is_collected_from_a_factored_environment_can_be_learnt_from(tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit", "DATASET", "--model", "oracle"], "the model must be one of dynamics, outcome, llm, got 'oracle'"),
+        (["fit", "DATASET", "--model", "oracle"], "the model must be one of dynamics, outcome, llm, progress, got 'oracle'"),
         (["fit", "DATASET", "--set", "hidden"], "--set takes KEY=VALUE, got 'hidden'"),
         (["fit", "DATASET", "--set", "depth=3"], "EnsembleDynamics does not take these settings"),
         (["fit", "DATASET", "--held-out", "1"], r"held_out must lie in [0, 1), got 1.0"),
