@@ -65,7 +65,7 @@ def load_model(
     for document, name in _DOCUMENTS.items():
         if (folder / document).is_file():
             if backend is not None or backend_settings:
-                raise WorldModelError(f"{folder} holds an {name}: only an LLMWorldModel has a back end")
+                raise WorldModelError(f"{folder} holds {name}: only an LLMWorldModel has a back end")
             model: WorldModel = getattr(import_module("wmrl_gym.world_models"), name)()
             model.load(folder)
             return model

@@ -235,7 +235,7 @@ class ProgressModel(RewardModel):
         """Write network and settings: ``progress.safetensors`` and ``progress.json`` below ``path``. Clips are not kept."""
         document = {**self._names, "steps": self._steps} | {name: getattr(self, name) for name in _SETTINGS}
         weights = {} if self._network is None else self._network.state_dict()
-        LAYOUT.write(Path(path), document, {name: weight.numpy() for name, weight in weights.items()})
+        LAYOUT.write(Path(path), document, {name: weight.cpu().numpy() for name, weight in weights.items()})
 
     def load(self, path: str | Path) -> None:
         """Read what :meth:`save` wrote, settings included.
