@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,8 @@ def table(summary: Mapping[str, Any], variant: Variant) -> Table:
             to = row["to_real_only"]
             mean, error = row["success"]
             spent = f"{row[variant.spent]:,.0f}"
-            cells = (f"{mean:.2f} ± {error:.2f}", spent, f"{row['seconds']:.0f}", str(to["reached"]))
+            told = f"{mean:.2f}" if isnan(error) else f"{mean:.2f} ± {error:.2f}"
+            cells = (told, spent, f"{row['seconds']:.0f}", str(to["reached"]))
             ends = ("-" if to[key] is None else f"{to[key]:,.0f}" for key in (variant.spent, "seconds"))
             auc_cell = ["-" if row.get("auc") is None else f"{row['auc']:.2f}"] if ranked else []
             shown.add_row(task, variant.arms[arm], *cells, *ends, *auc_cell)
