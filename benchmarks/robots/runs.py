@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
@@ -61,13 +62,13 @@ class Meter(BaseCallback):
         self.curve.append({**self.so_far(), "seconds": seconds, "success": success})
         self._aside += time.perf_counter() - started
 
+    @abstractmethod
     def success(self) -> float:
         """Share of real episodes in which the present policy succeeds."""
-        raise NotImplementedError
 
+    @abstractmethod
     def so_far(self) -> dict[str, float]:
         """What has been spent."""
-        raise NotImplementedError
 
 
 def run_all(

@@ -15,6 +15,7 @@ from stable_baselines3 import SAC
 
 import wmrl_gym  # noqa: F401 - registers the ids
 from benchmarks.robots.runs import Meter, Variant
+from benchmarks.robots.trials import expert
 from wmrl_gym.batch import concatenate
 from wmrl_gym.corrections import OneRealSlot
 from wmrl_gym.data import Transitions
@@ -174,14 +175,9 @@ class Maker:
         """Demonstrations of the scripted expert: episodes that no policy is judged by."""
         env, first = self(), 1_000_003 * (seed + 1) + 500_000
         numbers = range(first, first + self.setting.demonstrations)
-        episodes = [run_episode(env, _expert, seed=number) for number in numbers]
+        episodes = [run_episode(env, expert, seed=number) for number in numbers]
         env.close()
         return episodes
-
-
-def _expert(env: gym.Env[Any, Any], observation: Any) -> Any:
-    unwrapped: Any = env.unwrapped
-    return unwrapped.expert_action()
 
 
 def imagined(arm: str, make: Maker, prior: Transitions, *, seed: int) -> Any:

@@ -189,7 +189,7 @@ def demonstrate(tasks: Sequence[str], length: Length, *, each: int, seed: int, f
         env = gym.wrappers.TimeLimit(make_env(tasks, length), length.steps)
         for number, task in wanted.items():
             if not kept.has(number):
-                kept.add(run_episode(env, _expert, seed=number, options={"task": task}))
+                kept.add(run_episode(env, expert, seed=number, options={"task": task}))
         env.close()
     return list(kept)
 
@@ -221,5 +221,6 @@ def _felt(observation: Mapping[str, Any], towards: bool) -> NDArray[np.float32]:
     return np.concatenate(parts, axis=1, dtype=np.float32)
 
 
-def _expert(env: gym.Env[Any, Any], observation: Any) -> Any:
+def expert(env: gym.Env[Any, Any], observation: Any) -> Any:
+    """What the task's scripted expert does."""
     return env.unwrapped.expert_action()  # type: ignore[attr-defined]

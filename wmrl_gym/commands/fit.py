@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _backend(arguments: argparse.Namespace) -> dict[str, Any]:
     """The setting of a model that says what answers it, for those that ask."""
-    from wmrl_gym.world_models.llm_backends import elsewhere, make_backend, settings_of_backend
+    from wmrl_gym.world_models.llm_backends import SERVER, elsewhere, make_backend, settings_of_backend
 
     changes = settings_of(arguments.backend_set)
     if (arguments.model == "llm") != (arguments.backend is not None):
@@ -69,7 +69,10 @@ def _backend(arguments: argparse.Namespace) -> dict[str, Any]:
         return {}
     if "api_key" in changes:
         raise ValueError("the back end's settings are saved, and a key must not be: set the environment variable WMRL_API_KEY")
-    return {"backend": settings_of_backend(make_backend(elsewhere(None, arguments.backend, changes)))}
+    described = elsewhere(None, arguments.backend, changes)
+    if described["kind"] == SERVER:  # without a password in its address; weights are not loaded here, since the fit does it
+        return {"backend": settings_of_backend(make_backend(described))}
+    return {"backend": described}
 
 
 def _fit(fit: Any, console: Any) -> dict[str, float]:

@@ -38,9 +38,9 @@ class Layout:
             from safetensors.numpy import save_file
 
             whole = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
-            _replace(folder / self.arrays, lambda part: save_file(whole, str(part)))
+            write_whole(folder / self.arrays, lambda part: save_file(whole, str(part)))
         text = json.dumps({"model": self.model, "format": self.format, **document})
-        _replace(folder / self.document, lambda part: part.write_text(text, encoding="utf-8"))
+        write_whole(folder / self.document, lambda part: part.write_text(text, encoding="utf-8"))
 
     @contextmanager
     def reading(self, folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, NDArray[Any]]]]:
@@ -65,7 +65,8 @@ class Layout:
             raise WorldModelError(f"the {self.model} saved in {folder} is damaged: {error!r}") from error
 
 
-def _replace(path: Path, write: Callable[[Path], Any]) -> None:
+def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
+    """Let ``write`` make a file beside ``path``, which takes its place when it is complete."""
     part = path.with_name(f"{path.name}.part")
     write(part)
     part.replace(path)

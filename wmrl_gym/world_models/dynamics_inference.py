@@ -98,10 +98,7 @@ class Evaluator:
 
     def _side_by_side(self, x: Tensor) -> Tensor:
         """The same for few rows: the first layers of all members are one product."""
-        h = torch.addmm(self.wide[1], x, self.wide[0]).view(len(x), len(self.layers), -1).transpose(0, 1)
-        for weight, bias in self.rest:
-            h = torch.baddbmm(bias, silu(h, inplace=True), weight)
-        return h
+        return self._go_on(torch.addmm(self.wide[1], x, self.wide[0]).view(len(x), len(self.layers), -1).transpose(0, 1))
 
     @property
     def _width(self) -> int:
@@ -109,7 +106,10 @@ class Evaluator:
 
     def _together(self, x: Tensor) -> Tensor:
         """Each member's answers to its own rows: (E, B, in) -> (E, B, out)."""
-        h = torch.baddbmm(self.first[1], x, self.first[0])
+        return self._go_on(torch.baddbmm(self.first[1], x, self.first[0]))
+
+    def _go_on(self, h: Tensor) -> Tensor:
+        """Through the layers after the first, whose answers ``h`` are overwritten: (E, B, hidden) -> (E, B, out)."""
         for weight, bias in self.rest:
             h = torch.baddbmm(bias, silu(h, inplace=True), weight)
         return h

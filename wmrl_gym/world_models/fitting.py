@@ -13,6 +13,7 @@ import numpy as np
 
 from wmrl_gym.data.minari_reading import MinariEpisodes
 from wmrl_gym.world_models.base import Interface, WorldModel, WorldModelError
+from wmrl_gym.world_models.checkpoints import write_whole
 from wmrl_gym.world_models.loading import MODELS, load_model, new_model
 
 _DOCUMENT = "fit.json"
@@ -137,9 +138,8 @@ class OfflineFit:
             "checkpoint": self._checkpoint,
             "rng": self.rng.bit_generator.state,
         }
-        fresh = self.folder / f"{_DOCUMENT}.part"
-        fresh.write_text(json.dumps(document, indent=1), encoding="utf-8")
-        fresh.replace(self.folder / _DOCUMENT)
+        text = json.dumps(document, indent=1)
+        write_whole(self.folder / _DOCUMENT, lambda part: part.write_text(text, encoding="utf-8"))
         if before and before != self._checkpoint:
             shutil.rmtree(self.folder / before, ignore_errors=True)
 

@@ -14,7 +14,7 @@ from wmrl_gym.world_models.llm_schema import LanguageModel
 
 MODELS = {"dynamics": "EnsembleDynamics", "outcome": "OutcomeModel", "llm": "LLMWorldModel", "progress": "ProgressModel"}
 """Short names of the models that can be fitted to recorded episodes."""
-_DOCUMENTS = {"dynamics.json": "EnsembleDynamics", "outcome_model.json": "OutcomeModel", "progress.json": "ProgressModel"}
+_DOCUMENTS = {"dynamics.json": "dynamics", "outcome_model.json": "outcome", "progress.json": "progress"}
 
 
 def new_model(kind: str, **settings: object) -> WorldModel:
@@ -62,14 +62,14 @@ def load_model(
     folder = Path(path)
     if (folder / LAYOUT.document).is_file():
         return _load_llm(folder, backend, backend_settings or {})
-    for document, name in _DOCUMENTS.items():
+    for document, kind in _DOCUMENTS.items():
         if (folder / document).is_file():
             if backend is not None or backend_settings:
-                raise WorldModelError(f"{folder} holds {name}: only an LLMWorldModel has a back end")
-            model: WorldModel = getattr(import_module("wmrl_gym.world_models"), name)()
+                raise WorldModelError(f"{folder} holds {MODELS[kind]}: only an LLMWorldModel has a back end")
+            model = new_model(kind)
             model.load(folder)
             return model
-    known = ", ".join(f"{document} ({name})" for document, name in (*_DOCUMENTS.items(), (LAYOUT.document, LAYOUT.model)))
+    known = ", ".join(f"{document} ({MODELS[kind]})" for document, kind in {**_DOCUMENTS, LAYOUT.document: "llm"}.items())
     raise WorldModelError(f"no world model is saved in {folder}: expected one of {known}")
 
 

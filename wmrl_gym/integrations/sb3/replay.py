@@ -161,10 +161,10 @@ class RealShare:
     """
 
     def __init__(self, venv: GymnasiumVecEnv, share: float, space: gym.Space[Any]) -> None:
-        engines = [vars(layer)["engine"] for layer in layers(venv.envs) if isinstance(vars(layer).get("engine"), Engine)]
-        if not engines:
+        engine = _engine_of(venv.envs)
+        if engine is None:
             raise ValueError(f"real_share needs an environment with a world model, got {venv.envs}")
-        self.engine, self.share, self.action_space = engines[0], share, venv.action_space
+        self.engine, self.share, self.action_space = engine, share, venv.action_space
         if space != self.engine.real.interface.observation_space:
             raise ValueError(
                 f"real_share mixes real observations, in {self.engine.real.interface.observation_space}, among the learner's, "
@@ -231,13 +231,16 @@ def relabelled(venv: GymnasiumVecEnv, *, seed: int = 0, real_share: float = 0.0)
 
 def _parts(envs: Any) -> tuple[Debiasing | None, Residual | None, Engine | None]:
     """The corrections that a reward goes through, and the engine where its anchors run in the background."""
-    found: dict[type, Any] = {}
-    for layer in layers(envs):
-        for part in (vars(layer).get("core"), vars(layer).get("engine")):
-            found[type(part)] = part
-    engine = found.get(Engine)
+    cores = {type(core): core for core in (vars(layer).get("core") for layer in layers(envs))}
+    engine = _engine_of(envs)
     background = engine is not None and engine.options.anchor_mode == "background"
-    return found.get(Debiasing), found.get(Residual), engine if background else None
+    return cores.get(Debiasing), cores.get(Residual), engine if background else None
+
+
+def _engine_of(envs: Any) -> Engine | None:
+    """The engine of the world model below some wrappers; None where there is none."""
+    parts = (vars(layer).get("engine") for layer in layers(envs))
+    return next((part for part in parts if isinstance(part, Engine)), None)
 
 
 def _at(array: Any, step: NDArray[np.int64], slot: NDArray[np.int64]) -> Any:
