@@ -26,12 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.hand_made import hand_made
-from wmrl_gym.envs.autoresearch.catalogue import HASHES, LEADERBOARDS, task_hash
-from wmrl_gym.envs.autoresearch.design_code import render_design
-from wmrl_gym.envs.autoresearch.design_space import NVEC, Design
-from wmrl_gym.envs.autoresearch.grading import grade
-from wmrl_gym.envs.autoresearch.recipes import RECIPES, write_task
-from wmrl_gym.envs.autoresearch.task import Task
+from wmrl_gym.envs.autoresearch.design.code import render_design
+from wmrl_gym.envs.autoresearch.design.space import NVEC, Design
+from wmrl_gym.envs.autoresearch.embedded.catalogue import HASHES, LEADERBOARDS, task_hash
+from wmrl_gym.envs.autoresearch.embedded.recipes import RECIPES, write_task
+from wmrl_gym.envs.autoresearch.tasks.format import Task
+from wmrl_gym.envs.autoresearch.tasks.grading import grade
 from wmrl_gym.sandbox import Limits, Sandbox, make_sandbox
 
 DESIGN_LIMITS = Limits(wall_s=30.0, cpu_s=1.0)

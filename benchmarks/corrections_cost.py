@@ -22,12 +22,12 @@ from gymnasium.vector import AutoresetMode, VectorWrapper
 
 from benchmarks.corrections_study.speed import measure as measure_parts
 from wmrl_gym.envs.autoresearch import AutoResearchDesign
-from wmrl_gym.envs.autoresearch.progress import VALID
+from wmrl_gym.envs.autoresearch.rules import VALID
 from wmrl_gym.factored import Outcome
 from wmrl_gym.study.run import machine
 from wmrl_gym.world_models import OutcomeModel
-from wmrl_gym.wrappers.cores import Debiasing
 from wmrl_gym.wrappers.diagnostics import layers
+from wmrl_gym.wrappers.rewards import Debiasing
 from wmrl_gym.wrappers.vector import InverseVarianceDenoising, OnlineDebiasing, ResidualCorrection, WorldModelVectorEnv
 
 RESULTS = Path(__file__).parent / "results"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.language_models import language_models
-from wmrl_gym.envs.autoresearch.profile import profile
-from wmrl_gym.envs.autoresearch.task import Spec, Task
+from wmrl_gym.envs.autoresearch.tasks.format import Spec, Task
+from wmrl_gym.envs.autoresearch.tasks.profile import profile
 
 _WIDE = 100
 """Columns beyond which all products of two of them are too many."""

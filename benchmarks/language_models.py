@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wmrl_gym.envs.autoresearch.task import Spec
+from wmrl_gym.envs.autoresearch.tasks.format import Spec
 
 _HEAD = """\
 import os

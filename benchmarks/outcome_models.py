@@ -36,16 +36,16 @@ from tests.autoresearch.plain_features import plain_features
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
 from wmrl_gym.envs.autoresearch import AutoResearchDesign, AutoResearchText
+from wmrl_gym.envs.autoresearch.design.space import NVEC
 from wmrl_gym.envs.autoresearch.design_env import DesignAttempt
-from wmrl_gym.envs.autoresearch.design_space import NVEC
-from wmrl_gym.envs.autoresearch.progress import VALID
-from wmrl_gym.envs.autoresearch.statements import statements
+from wmrl_gym.envs.autoresearch.rules import VALID
+from wmrl_gym.envs.autoresearch.static.statements import statements
 from wmrl_gym.factored import Outcome
 from wmrl_gym.study.config import STUDY_TASKS
 from wmrl_gym.study.metering import open_sandbox
 from wmrl_gym.study.run import machine
 from wmrl_gym.world_models import Interface, OutcomeModel
-from wmrl_gym.world_models.encoders import CausalLMEncoder, SentenceEncoder, TextEncoder
+from wmrl_gym.world_models.outcome.encoders import CausalLMEncoder, SentenceEncoder, TextEncoder
 
 RESULTS = Path(__file__).parent / "results"
 KEPT = Path("build") / "outcome_models" / "executions.jsonl"

@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks.hand_made import hand_made
 from wmrl_gym.envs.autoresearch import load_task
-from wmrl_gym.envs.autoresearch.design_code import render_design
-from wmrl_gym.envs.autoresearch.design_space import NVEC
+from wmrl_gym.envs.autoresearch.design.code import render_design
+from wmrl_gym.envs.autoresearch.design.space import NVEC
 from wmrl_gym.envs.autoresearch.reply import syntax_error
 from wmrl_gym.envs.autoresearch.text_env import CODE, AutoResearchText, TextAttempt
 from wmrl_gym.factored import Outcome

@@ -48,7 +48,7 @@ from benchmarks.warm_execution import (
     write_data,
 )
 from wmrl_gym.envs.autoresearch import list_tasks, load_task, render_design
-from wmrl_gym.envs.autoresearch.design_space import NVEC
+from wmrl_gym.envs.autoresearch.design.space import NVEC
 from wmrl_gym.sandbox import DockerSandbox, Limits, LocalSandbox, SandboxPool
 from wmrl_gym.sandbox.docker import IMAGE, connect
 

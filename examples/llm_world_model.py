@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import wmrl_gym  # noqa: F401 - registers the ids
-from wmrl_gym.envs.autoresearch.progress import STATUSES
+from wmrl_gym.envs.autoresearch.rules import STATUSES
 from wmrl_gym.world_models import ChatClient, LLMWorldModel, LocalModel, unpack_gguf
 from wmrl_gym.wrappers import WorldModelWrapper
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym.envs.autoresearch.reply import SCRIPT
-from wmrl_gym.envs.autoresearch.static_checks import _PUBLIC_FILES, _accepts, _holds, _importable, _keywords, _starred
-from wmrl_gym.envs.autoresearch.static_features import _MODULES, FAMILIES, PIECES, STATIC_FEATURES
+from wmrl_gym.envs.autoresearch.static.checks import _PUBLIC_FILES, _accepts, _holds, _importable, _keywords, _starred
+from wmrl_gym.envs.autoresearch.static.features import _MODULES, FAMILIES, PIECES, STATIC_FEATURES
 
 
 def compiles(code: str) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from wmrl_gym.envs.autoresearch import HELD_OUT_TASKS, TRAIN_TASKS, catalogue
-from wmrl_gym.envs.autoresearch.catalogue import (
+from wmrl_gym.envs.autoresearch.embedded.catalogue import (
     HASHES,
     LEADERBOARDS,
     cache_home,
@@ -22,11 +22,11 @@ from wmrl_gym.envs.autoresearch.catalogue import (
     load_task,
     task_hash,
 )
-from wmrl_gym.envs.autoresearch.grading import grade
-from wmrl_gym.envs.autoresearch.profile import META_FEATURES, profile
-from wmrl_gym.envs.autoresearch.recipes import RECIPES, write_task
-from wmrl_gym.envs.autoresearch.sources import SOURCES, wheel_folder
-from wmrl_gym.envs.autoresearch.task import FILES, Task, TaskError
+from wmrl_gym.envs.autoresearch.embedded.recipes import RECIPES, write_task
+from wmrl_gym.envs.autoresearch.embedded.sources import SOURCES, wheel_folder
+from wmrl_gym.envs.autoresearch.tasks.format import FILES, Task, TaskError
+from wmrl_gym.envs.autoresearch.tasks.grading import grade
+from wmrl_gym.envs.autoresearch.tasks.profile import META_FEATURES, profile
 from wmrl_gym.sandbox import Limits, Sandbox
 
 TASKS = list_tasks()

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wmrl_gym.envs.autoresearch import list_tasks, load_task, render_design
+from wmrl_gym.envs.autoresearch.design.space import NVEC, SLOTS, Design, one_hot
 from wmrl_gym.envs.autoresearch.design_env import AutoResearchDesign, DesignAttempt
-from wmrl_gym.envs.autoresearch.design_space import NVEC, SLOTS, Design, one_hot
-from wmrl_gym.envs.autoresearch.grading import grade
-from wmrl_gym.envs.autoresearch.progress import STATUSES
-from wmrl_gym.envs.autoresearch.script_facts import facts_of
-from wmrl_gym.envs.autoresearch.static_checks import unbound_names, unknown_keywords
+from wmrl_gym.envs.autoresearch.rules import STATUSES
+from wmrl_gym.envs.autoresearch.static.checks import unbound_names, unknown_keywords
+from wmrl_gym.envs.autoresearch.static.facts import facts_of
+from wmrl_gym.envs.autoresearch.tasks.grading import grade
 from wmrl_gym.factored import Outcome
 from wmrl_gym.sandbox import Limits, Sandbox
 

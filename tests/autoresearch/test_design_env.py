@@ -16,8 +16,8 @@ from stable_baselines3.common.env_checker import check_env as check_env_sb3
 from tests.autoresearch.small_tasks import write_small_task
 from wmrl_gym.batch import concatenate, take
 from wmrl_gym.envs.autoresearch import AutoResearchDesign, AutoResearchDesignEnv
-from wmrl_gym.envs.autoresearch.design_space import NVEC
-from wmrl_gym.envs.autoresearch.progress import STATUS_VALUES, STATUSES, VALID, Progress
+from wmrl_gym.envs.autoresearch.design.space import NVEC
+from wmrl_gym.envs.autoresearch.rules import STATUS_VALUES, STATUSES, VALID, Progress
 from wmrl_gym.factored import Outcome
 from wmrl_gym.sandbox import Limits, Sandbox
 

@@ -11,7 +11,7 @@ import pytest
 import wmrl_gym  # noqa: F401 - registers the ids
 from tests.autoresearch.peer_layouts import IDS, LAYOUTS, TRUTH, write_mle_bench, write_mle_dojo
 from wmrl_gym.envs.autoresearch import AutoResearchDesign, Task, TaskError, load_task
-from wmrl_gym.envs.autoresearch.grading import grade
+from wmrl_gym.envs.autoresearch.tasks.grading import grade
 from wmrl_gym.sandbox import Sandbox
 
 

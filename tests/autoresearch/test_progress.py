@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from wmrl_gym.batch import concatenate, take
-from wmrl_gym.envs.autoresearch.progress import (
+from wmrl_gym.envs.autoresearch.rules import (
     DESCRIBED,
     MALFORMED,
     RUNTIME_ERROR,

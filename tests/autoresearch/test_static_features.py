@@ -11,10 +11,10 @@ from benchmarks.outcome_scripts import scripts
 from tests.autoresearch.plain_features import compiles, plain_features
 from wmrl_gym.envs.autoresearch import AutoResearchText, script_facts
 from wmrl_gym.envs.autoresearch.reply import syntax_error
-from wmrl_gym.envs.autoresearch.script_facts import facts_of
-from wmrl_gym.envs.autoresearch.statements import COMPILES, statements
-from wmrl_gym.envs.autoresearch.static_checks import bad_values, failing_imports, unbound_names, unknown_columns, unknown_keywords
-from wmrl_gym.envs.autoresearch.static_features import STATIC_FEATURES, static_features
+from wmrl_gym.envs.autoresearch.static.checks import bad_values, failing_imports, unbound_names, unknown_columns, unknown_keywords
+from wmrl_gym.envs.autoresearch.static.facts import facts_of
+from wmrl_gym.envs.autoresearch.static.features import STATIC_FEATURES, static_features
+from wmrl_gym.envs.autoresearch.static.statements import COMPILES, statements
 from wmrl_gym.study.config import STUDY_TASKS
 
 GOOD = """\

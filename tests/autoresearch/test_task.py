@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.autoresearch.small_tasks import write_small_task
-from wmrl_gym.envs.autoresearch.task import FILES, Task, TaskError
+from wmrl_gym.envs.autoresearch.tasks.format import FILES, Task, TaskError
 
 
 @pytest.fixture

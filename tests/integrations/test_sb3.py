@@ -170,7 +170,7 @@ def test_late_anchors_rewrite_their_rewards_before_learning(preset: Any) -> None
 
 
 def test_late_residuals_are_f_plus_gain_times_what_f_missed() -> None:
-    from wmrl_gym.wrappers.cores import Residual
+    from wmrl_gym.wrappers.rewards import Residual
 
     core = Residual(0.5, late=True, max_gain=100.0)
     core._waiting[7] = (0.6, 0.1, None)

@@ -24,8 +24,8 @@ from tests.language.chat_server import (
     serving,
     stuck,
 )
-from wmrl_gym.world_models.chat import ChatClient
-from wmrl_gym.world_models.llm_schema import Field, Question
+from wmrl_gym.world_models.llm.chat import ChatClient
+from wmrl_gym.world_models.llm.schema import Field, Question
 
 FIELDS = (Field("status", "choice", ("valid", "failed")),)
 

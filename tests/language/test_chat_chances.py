@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.language.chat_server import Handler, serving
 from wmrl_gym.world_models import ChatClient
-from wmrl_gym.world_models.chat_chances import Token, chances_of, read_tokens
-from wmrl_gym.world_models.llm_schema import Field, Question
+from wmrl_gym.world_models.llm.chances import Token, chances_of, read_tokens
+from wmrl_gym.world_models.llm.schema import Field, Question
 
 LETTERS = tuple('fairlowx1"')
 PIECES = (*LETTERS, "fa", "ai", "ir", "il", "fair", "fail", "lo", 'w"', 'r"')

@@ -12,7 +12,7 @@ from benchmarks.language_server import llama_cpp_serve, smollm2_gguf
 from tests.language.conftest import interface
 from wmrl_gym.envs.autoresearch import AutoResearchEnv, AutoResearchText
 from wmrl_gym.world_models import ChatClient, LLMWorldModel, LocalModel
-from wmrl_gym.world_models.llm_schema import Field, Question, parse
+from wmrl_gym.world_models.llm.schema import Field, Question, parse
 from wmrl_gym.wrappers import WorldModelWrapper
 
 # Its wheel brings everything but the system's libgomp.

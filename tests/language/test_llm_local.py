@@ -13,7 +13,7 @@ import torch
 from tests.language.conftest import interface
 from wmrl_gym.envs.autoresearch import AutoResearchText
 from wmrl_gym.world_models import LLMWorldModel, LocalModel, unpack_gguf
-from wmrl_gym.world_models.llm_schema import Field, Question, parse
+from wmrl_gym.world_models.llm.schema import Field, Question, parse
 
 FORM = (
     Field("animal", "choice", ("cat", "dog", "a much longer name of an animal")),

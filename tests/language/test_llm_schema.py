@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wmrl_gym.world_models.llm_schema import Field, json_schema, parse
+from wmrl_gym.world_models.llm.schema import Field, json_schema, parse
 
 FORM = (
     Field("status", "choice", ("valid", "failed")),

@@ -14,7 +14,7 @@ from tests.language.chat_server import ChatServer, Handler, completion, fails, h
 from tests.language.conftest import interface
 from wmrl_gym.data import Transitions
 from wmrl_gym.envs.autoresearch import AutoResearchEnv, AutoResearchText
-from wmrl_gym.envs.autoresearch.progress import STATUSES
+from wmrl_gym.envs.autoresearch.rules import STATUSES
 from wmrl_gym.envs.factored_env import FactoredEnv
 from wmrl_gym.factored import Outcome
 from wmrl_gym.sandbox import Limits, Sandbox

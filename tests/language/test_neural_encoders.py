@@ -13,7 +13,7 @@ from tests.language.conftest import interface
 from tests.language.test_llm_world_model import executed_as
 from wmrl_gym.envs.autoresearch import AutoResearchText
 from wmrl_gym.world_models import LocalModel, OutcomeModel, WorldModelError
-from wmrl_gym.world_models.encoders import CausalLMEncoder, NeuralEncoder, SentenceEncoder
+from wmrl_gym.world_models.outcome.encoders import CausalLMEncoder, NeuralEncoder, SentenceEncoder
 
 SCRIPTS = ["model = Ridge(alpha=1)", "model = Ridge(alpha=2.5)", "the cat sat on the mat", "print('hello')", "", "1 / 0"]
 

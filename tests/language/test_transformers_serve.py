@@ -10,7 +10,7 @@ import pytest
 from benchmarks.language_server import transformers_serve
 from wmrl_gym.envs.autoresearch import AutoResearchEnv
 from wmrl_gym.world_models import ChatClient, LLMWorldModel
-from wmrl_gym.world_models.llm_schema import Question
+from wmrl_gym.world_models.llm.schema import Question
 from wmrl_gym.wrappers import WorldModelWrapper
 
 

@@ -14,7 +14,7 @@ from wmrl_gym import batch
 from wmrl_gym.data.transitions import Transitions
 from wmrl_gym.world_models import EnsembleDynamics, Observed, ProgressModel, WorldModelError
 from wmrl_gym.world_models.base import Interface
-from wmrl_gym.world_models.progress_clips import Assembler
+from wmrl_gym.world_models.progress.clips import Assembler
 from wmrl_gym.wrappers import OnlineDebiasing, ResidualCorrection, WorldModelWrapper
 from wmrl_gym.wrappers.vector import WorldModelVectorEnv
 

@@ -16,7 +16,7 @@ from wmrl_gym.data.demonstrations import Collection, EpisodeFolder, run_episode
 from wmrl_gym.data.minari import write_minari
 from wmrl_gym.data.minari_reading import MinariEpisodes
 from wmrl_gym.world_models import Interface, ProgressModel, evaluate
-from wmrl_gym.world_models.fitting import FitPlan, OfflineFit
+from wmrl_gym.world_models.evaluation.fitting import FitPlan, OfflineFit
 
 
 @pytest.fixture(scope="module")

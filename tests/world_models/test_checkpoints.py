@@ -25,7 +25,7 @@ from wmrl_gym.world_models import (
     WorldModelError,
     load_model,
 )
-from wmrl_gym.world_models.checkpoints import Layout
+from wmrl_gym.world_models.storage import Layout
 
 
 def ensemble() -> WorldModel:

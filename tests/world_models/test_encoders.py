@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from wmrl_gym.world_models.encoders import HashingEncoder, NoEncoder, TextEncoder, TfidfEncoder, make_encoder
+from wmrl_gym.world_models.outcome.encoders import HashingEncoder, NoEncoder, TextEncoder, TfidfEncoder, make_encoder
 
 SCRIPTS = [
     "model = Ridge(alpha=1)",

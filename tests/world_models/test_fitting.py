@@ -15,7 +15,7 @@ from tests.minari_sets import factored_episodes, random_episodes, write
 from wmrl_gym.cli import main
 from wmrl_gym.envs.factored_env import FactoredEnv
 from wmrl_gym.world_models import EnsembleDynamics, WorldModelError, load_model
-from wmrl_gym.world_models.fitting import FitPlan, OfflineFit, recorded
+from wmrl_gym.world_models.evaluation.fitting import FitPlan, OfflineFit, recorded
 
 SMALL: dict[str, Any] = {"hidden": [16], "min_transitions": 50, "max_gradient_steps": 10, "n_members": 3, "n_elites": 2}
 SETTINGS = [f"--set={key}={json.dumps(value)}" for key, value in SMALL.items()]

@@ -14,14 +14,14 @@ from tests.bandit import Bandit, BanditAttempt
 from tests.wrappers.test_world_model_wrapper import fitted
 from wmrl_gym.data import Transitions
 from wmrl_gym.envs.autoresearch import AutoResearchText
-from wmrl_gym.envs.autoresearch.progress import RUNTIME_ERROR, VALID
+from wmrl_gym.envs.autoresearch.rules import RUNTIME_ERROR, VALID
 from wmrl_gym.envs.factored_env import FactoredEnv
 from wmrl_gym.factored import Outcome
 from wmrl_gym.sandbox import Limits
 from wmrl_gym.spaces import UnicodeText
 from wmrl_gym.world_models import Interface, OutcomeModel, WorldModelError, check_world_model
-from wmrl_gym.world_models.forest import BaggedTrees
-from wmrl_gym.world_models.outcome_fit import Calibration
+from wmrl_gym.world_models.outcome.fit import Calibration
+from wmrl_gym.world_models.outcome.forest import BaggedTrees
 
 
 def every_design(task: int) -> BanditAttempt:

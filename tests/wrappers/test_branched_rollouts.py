@@ -211,7 +211,7 @@ def test_a_branched_run_stopped_and_resumed_equals_one_never_stopped() -> None:
 
 def test_the_oldest_starts_go_first_and_resuming_draws_the_same() -> None:
     from wmrl_gym.data import Transitions
-    from wmrl_gym.wrappers.starts import StartStates
+    from wmrl_gym.engine.starts import StartStates
 
     def steps(first: int, n: int) -> Transitions:
         at, no = np.arange(first, first + n, dtype=np.float32)[:, None], np.zeros(n, bool)

@@ -16,7 +16,7 @@ from tests.bandit import Bandit, truth
 from tests.wrappers.test_world_model_wrapper import Drift, Inflated, fitted
 from wmrl_gym.world_models import OutcomeModel
 from wmrl_gym.wrappers import OrderError, diagnostics
-from wmrl_gym.wrappers.cores import STEP_KEYS
+from wmrl_gym.wrappers.rewards import STEP_KEYS
 from wmrl_gym.wrappers.vector import (
     InverseVarianceDenoising,
     OnlineDebiasing,

@@ -20,7 +20,7 @@ from wmrl_gym.wrappers import (
     corrected,
     diagnostics,
 )
-from wmrl_gym.wrappers.cores import STEP_KEYS
+from wmrl_gym.wrappers.rewards import STEP_KEYS
 
 
 class Drift(WorldModel):

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from wmrl_gym.world_models import WorldModelError
-    from wmrl_gym.world_models.fitting import read_fit
+    from wmrl_gym.world_models.evaluation.fitting import read_fit
 
     console = Console()
     try:
@@ -84,8 +84,8 @@ def _load(fit: dict[str, Any] | None, arguments: argparse.Namespace) -> Any:
 
 def _evaluate(model: Any, fit: dict[str, Any] | None, arguments: argparse.Namespace) -> Any:
     from wmrl_gym.world_models import LLMWorldModel, OutcomeModel
-    from wmrl_gym.world_models.fidelity import evaluate
-    from wmrl_gym.world_models.fitting import recorded
+    from wmrl_gym.world_models.evaluation.fidelity import evaluate
+    from wmrl_gym.world_models.evaluation.fitting import recorded
 
     dataset = str(Path(arguments.dataset).absolute()) if Path(arguments.dataset).is_dir() else arguments.dataset
     kinds = (("outcome", OutcomeModel), ("llm", LLMWorldModel))

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from wmrl_gym.world_models import WorldModelError
-    from wmrl_gym.world_models.fitting import FitPlan, OfflineFit, recorded
+    from wmrl_gym.world_models.evaluation.fitting import FitPlan, OfflineFit, recorded
 
     console = Console()
     try:
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _backend(arguments: argparse.Namespace) -> dict[str, Any]:
     """The setting of a model that says what answers it, for those that ask."""
-    from wmrl_gym.world_models.llm_backends import SERVER, elsewhere, make_backend, settings_of_backend
+    from wmrl_gym.world_models.llm.backends import SERVER, elsewhere, make_backend, settings_of_backend
 
     changes = settings_of(arguments.backend_set)
     if (arguments.model == "llm") != (arguments.backend is not None):

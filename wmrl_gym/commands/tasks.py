@@ -63,7 +63,7 @@ def _validate(names: list[str]) -> int:
     from gymnasium.error import DependencyNotInstalled
 
     from wmrl_gym.envs.autoresearch import load_task
-    from wmrl_gym.envs.autoresearch.validation import validate
+    from wmrl_gym.envs.autoresearch.tasks.validation import validate
 
     if not names:
         print("wmrl tasks validate: name a task or a directory, or give --all", file=sys.stderr)
@@ -82,7 +82,7 @@ def _validate(names: list[str]) -> int:
 
 
 def _new(arguments: argparse.Namespace) -> int:
-    from wmrl_gym.envs.autoresearch.scaffold import write_scaffold
+    from wmrl_gym.envs.autoresearch.tasks.scaffold import write_scaffold
 
     try:
         write_scaffold(arguments.directory, kind=arguments.kind, measure=arguments.metric or _METRICS[arguments.kind])

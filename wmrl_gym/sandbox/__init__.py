@@ -7,7 +7,7 @@ from .factory import make_sandbox
 from .local import LocalSandbox
 from .pool import SandboxPool
 from .ray import RaySandbox
-from .rlimits import RlimitSandbox
+from .unisolated import RlimitSandbox
 
 __all__ = [
     "Costs",

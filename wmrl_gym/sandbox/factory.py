@@ -9,7 +9,7 @@ from .base import Sandbox
 from .docker import DockerSandbox
 from .local import LocalSandbox
 from .ray import RaySandbox
-from .rlimits import RlimitSandbox
+from .unisolated import RlimitSandbox
 
 _KNOWN: dict[str, Callable[..., Sandbox]] = {
     "local": LocalSandbox,

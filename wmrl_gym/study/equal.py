@@ -14,9 +14,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 
+from wmrl_gym.envs.autoresearch.design.space import NVEC, SLOTS
 from wmrl_gym.envs.autoresearch.design_env import DesignAttempt
-from wmrl_gym.envs.autoresearch.design_space import NVEC, SLOTS
-from wmrl_gym.envs.autoresearch.progress import Progress
+from wmrl_gym.envs.autoresearch.rules import Progress
 from wmrl_gym.envs.factored_env import FactoredVectorEnv
 from wmrl_gym.integrations import sb3
 from wmrl_gym.sandbox import Limits

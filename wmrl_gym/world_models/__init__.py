@@ -1,21 +1,22 @@
 """World models: what stands in for real execution."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from wmrl_gym.lazy import lazy
 from wmrl_gym.world_models.base import Interface, Observed, PairKind, Prediction, RewardModel, WorldModel, WorldModelError
 
 if TYPE_CHECKING:
-    from wmrl_gym.world_models.chat import ChatClient
     from wmrl_gym.world_models.check import check_world_model
-    from wmrl_gym.world_models.dynamics import EnsembleDynamics
-    from wmrl_gym.world_models.fidelity import evaluate
-    from wmrl_gym.world_models.fidelity_report import FidelityReport
-    from wmrl_gym.world_models.gguf_weights import unpack_gguf
-    from wmrl_gym.world_models.llm import LLMWorldModel
-    from wmrl_gym.world_models.llm_local import LocalModel
+    from wmrl_gym.world_models.dynamics.model import EnsembleDynamics
+    from wmrl_gym.world_models.evaluation.fidelity import evaluate
+    from wmrl_gym.world_models.evaluation.report import FidelityReport
+    from wmrl_gym.world_models.llm.chat import ChatClient
+    from wmrl_gym.world_models.llm.gguf import unpack_gguf
+    from wmrl_gym.world_models.llm.local import LocalModel
+    from wmrl_gym.world_models.llm.model import LLMWorldModel
     from wmrl_gym.world_models.loading import load_model
-    from wmrl_gym.world_models.outcome import OutcomeModel
-    from wmrl_gym.world_models.progress import ProgressModel
+    from wmrl_gym.world_models.outcome.model import OutcomeModel
+    from wmrl_gym.world_models.progress.model import ProgressModel
 
 __all__ = [
     "ChatClient",
@@ -38,25 +39,19 @@ __all__ = [
     "unpack_gguf",
 ]
 
-_MODULES = {
-    "ChatClient": "wmrl_gym.world_models.chat",
-    "EnsembleDynamics": "wmrl_gym.world_models.dynamics",
-    "FidelityReport": "wmrl_gym.world_models.fidelity_report",
-    "LLMWorldModel": "wmrl_gym.world_models.llm",
-    "LocalModel": "wmrl_gym.world_models.llm_local",
-    "OutcomeModel": "wmrl_gym.world_models.outcome",
-    "ProgressModel": "wmrl_gym.world_models.progress",
-    "check_world_model": "wmrl_gym.world_models.check",
-    "evaluate": "wmrl_gym.world_models.fidelity",
-    "load_model": "wmrl_gym.world_models.loading",
-    "unpack_gguf": "wmrl_gym.world_models.gguf_weights",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Each implementation brings its own heavy imports, so it is imported when it is asked for.
-    if name in _MODULES:
-        from importlib import import_module
-
-        return getattr(import_module(_MODULES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "ChatClient": "llm.chat",
+        "EnsembleDynamics": "dynamics.model",
+        "FidelityReport": "evaluation.report",
+        "LLMWorldModel": "llm.model",
+        "LocalModel": "llm.local",
+        "OutcomeModel": "outcome.model",
+        "ProgressModel": "progress.model",
+        "check_world_model": "check",
+        "evaluate": "evaluation.fidelity",
+        "load_model": "loading",
+        "unpack_gguf": "llm.gguf",
+    },
+)

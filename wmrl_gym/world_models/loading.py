@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from wmrl_gym.world_models.base import WorldModel, WorldModelError
-from wmrl_gym.world_models.llm_backends import elsewhere, make_backend
-from wmrl_gym.world_models.llm_checkpoint import LAYOUT, SavedLLM
-from wmrl_gym.world_models.llm_schema import LanguageModel
+from wmrl_gym.world_models.llm.backends import elsewhere, make_backend
+from wmrl_gym.world_models.llm.checkpoint import LAYOUT, SavedLLM
+from wmrl_gym.world_models.llm.schema import LanguageModel
 
 MODELS = {"dynamics": "EnsembleDynamics", "outcome": "OutcomeModel", "llm": "LLMWorldModel", "progress": "ProgressModel"}
 """Short names of the models that can be fitted to recorded episodes."""
@@ -74,7 +74,7 @@ def load_model(
 
 
 def _load_llm(folder: Path, backend: LanguageModel | str | None, changes: Mapping[str, Any]) -> WorldModel:
-    from wmrl_gym.world_models.llm import LLMWorldModel
+    from wmrl_gym.world_models.llm.model import LLMWorldModel
 
     saved = SavedLLM.read(folder).backend
     if backend is None or isinstance(backend, str):

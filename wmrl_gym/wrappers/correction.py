@@ -7,12 +7,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from wmrl_gym.wrappers.cores import STEP_KEYS, Correction, OrderError
+from wmrl_gym.wrappers.rewards import STEP_KEYS, Correction, OrderError
 from wmrl_gym.wrappers.world_model import WorldModelWrapper
 
 
 class CorrectionWrapper(gym.Wrapper[Any, Any, Any, Any]):
-    """Applies a :class:`~wmrl_gym.wrappers.cores.Correction` to every step of an environment with a world model.
+    """Applies a :class:`~wmrl_gym.wrappers.rewards.Correction` to every step of an environment with a world model.
 
     Raises:
         OrderError: there is no world model below, or another correction that must stand above this one.

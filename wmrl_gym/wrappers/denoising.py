@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym.corrections import AnchorWeight, GradientFusion, OnlineCalibration, RewardFusion, RewardShrinkage
-from wmrl_gym.wrappers.cores import Correction, Debiasing, Denoising, Info, payable
+from wmrl_gym.wrappers.rewards import Correction, Debiasing, Denoising, Info, payable
 
 Mode = Literal["paper", "gradient", "reward"]
 Method = Literal["delta", "bootstrap"]

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import gymnasium as gym
 
 from wmrl_gym.corrections import Calibrator, OnlineCalibration, RewardGuard
-from wmrl_gym.wrappers.cores import Debiasing
 from wmrl_gym.wrappers.correction import CorrectionWrapper
+from wmrl_gym.wrappers.rewards import Debiasing
 
 RewardRange = tuple[float, float] | None | Literal["environment"]
 

@@ -7,8 +7,8 @@ from typing import Any
 import gymnasium as gym
 
 from wmrl_gym.corrections import AdaptiveKappa
-from wmrl_gym.wrappers.cores import OrderError, Residual
 from wmrl_gym.wrappers.correction import CorrectionWrapper
+from wmrl_gym.wrappers.rewards import OrderError, Residual
 
 
 class ResidualCorrection(CorrectionWrapper):

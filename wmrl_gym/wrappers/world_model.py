@@ -8,15 +8,15 @@ import gymnasium as gym
 import numpy as np
 
 from wmrl_gym.data import Transitions
+from wmrl_gym.engine.arguments import execution_of, schedule_of, time_limit
+from wmrl_gym.engine.engine import Engine
+from wmrl_gym.engine.episodes import Schedule
+from wmrl_gym.engine.execution import EnvExecution
+from wmrl_gym.engine.options import AnchorMode, EngineOptions, Horizon, StartFrom, UpdateMode
+from wmrl_gym.engine.reward_only import Replaces, engine_of
+from wmrl_gym.engine.uncertainty import UncertaintyKind
 from wmrl_gym.slots import sample_at, stack_samples
 from wmrl_gym.world_models import PairKind, WorldModel
-from wmrl_gym.wrappers.engine import Engine
-from wmrl_gym.wrappers.episodes import Schedule
-from wmrl_gym.wrappers.execution import EnvExecution
-from wmrl_gym.wrappers.judged import Replaces, engine_of
-from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom, UpdateMode
-from wmrl_gym.wrappers.sources import execution_of, schedule_of, time_limit
-from wmrl_gym.wrappers.uncertainty import UncertaintyKind
 
 _ONLY = np.zeros(1, np.int64)
 
@@ -170,7 +170,7 @@ class WorldModelWrapper(gym.Wrapper[Any, Any, Any, Any]):
 
     @property
     def last_cost(self) -> dict[str, float]:
-        """What the run has cost so far; see :class:`~wmrl_gym.wrappers.options.Cost`."""
+        """What the run has cost so far; see :class:`~wmrl_gym.engine.options.Cost`."""
         return cost_of(self.engine)
 
     def stats(self) -> dict[str, float]:

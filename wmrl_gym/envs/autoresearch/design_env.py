@@ -11,13 +11,13 @@ import numpy as np
 from gymnasium.spaces import Box, MultiDiscrete
 from numpy.typing import NDArray
 
-from wmrl_gym.envs.autoresearch.design_code import render_design
-from wmrl_gym.envs.autoresearch.design_space import NVEC, crossed, one_hot
+from wmrl_gym.envs.autoresearch.base import AutoResearch, FeedbackMode, TaskChoice
+from wmrl_gym.envs.autoresearch.design.code import render_design
+from wmrl_gym.envs.autoresearch.design.space import NVEC, crossed, one_hot
 from wmrl_gym.envs.autoresearch.feedback import expected_report
-from wmrl_gym.envs.autoresearch.logic import AutoResearch, FeedbackMode, TaskChoice
-from wmrl_gym.envs.autoresearch.profile import META_FEATURES, profile
-from wmrl_gym.envs.autoresearch.progress import STATUSES, Progress, RewardMode
-from wmrl_gym.envs.autoresearch.task import Task
+from wmrl_gym.envs.autoresearch.rules import STATUSES, Progress, RewardMode
+from wmrl_gym.envs.autoresearch.tasks.format import Task
+from wmrl_gym.envs.autoresearch.tasks.profile import META_FEATURES, profile
 from wmrl_gym.envs.factored_env import FactoredEnv
 from wmrl_gym.factored import Outcome
 from wmrl_gym.sandbox import Limits, Sandbox
@@ -39,7 +39,7 @@ class DesignAttempt:
 class AutoResearchDesign(AutoResearch[DesignAttempt]):
     """The logic of the design environment; see :class:`AutoResearchDesignEnv` for actions and observations.
 
-    Arguments are those of :class:`~wmrl_gym.envs.autoresearch.logic.AutoResearch`, with three turns, and one CPU second for each
+    Arguments are those of :class:`~wmrl_gym.envs.autoresearch.base.AutoResearch`, with three turns, and one CPU second for each
     execution.
     """
 
@@ -166,12 +166,12 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
 class AutoResearchDesignEnv(FactoredEnv):
     """Choose a pipeline; it is written as Python, run in a sandbox, and graded on hidden answers.
 
-    **Action**: ``MultiDiscrete``, one choice for each slot of :data:`~wmrl_gym.envs.autoresearch.design_space.SLOTS`.
+    **Action**: ``MultiDiscrete``, one choice for each slot of :data:`~wmrl_gym.envs.autoresearch.design.space.SLOTS`.
 
     **Observation**: ``Box(0, 1)`` of float32: the task's meta-features, the last attempt's status, its shown value and its
     choices, the fraction of turns used, and the best shown value; ``env.factored.observation_names`` names each number.
 
-    **Reward**: the ladder of :mod:`~wmrl_gym.envs.autoresearch.grading`, on the hidden test part, for the best attempt.
+    **Reward**: the ladder of :mod:`~wmrl_gym.envs.autoresearch.tasks.grading`, on the hidden test part, for the best attempt.
 
     Args:
         task: a name, a directory, a list of these, or None for all embedded tasks.

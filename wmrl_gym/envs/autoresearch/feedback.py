@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from wmrl_gym.envs.autoresearch.progress import NO_SUBMISSION, RUNTIME_ERROR, STATUSES, TIMEOUT, VALID
 from wmrl_gym.envs.autoresearch.reply import SCRIPT
-from wmrl_gym.envs.autoresearch.task import Task
+from wmrl_gym.envs.autoresearch.rules import NO_SUBMISSION, RUNTIME_ERROR, STATUSES, TIMEOUT, VALID
+from wmrl_gym.envs.autoresearch.tasks.format import Task
 from wmrl_gym.factored import Printed
 from wmrl_gym.sandbox import Limits
 

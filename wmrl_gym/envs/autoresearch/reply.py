@@ -8,7 +8,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Literal
 
-from wmrl_gym.envs.autoresearch.statements import certainly_compiles, unwarned
+from wmrl_gym.envs.autoresearch.static.statements import certainly_compiles, unwarned
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`\s]*)[^`]*$")
 _PYTHON = ("python", "py", "python3", "")

@@ -11,13 +11,13 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete
 from numpy.typing import NDArray
 
+from wmrl_gym.envs.autoresearch.base import AutoResearch, FeedbackMode, TaskChoice
 from wmrl_gym.envs.autoresearch.feedback import MALFORMED_FEEDBACK, MAX_FEEDBACK, bounded, expected_report, head, report
-from wmrl_gym.envs.autoresearch.logic import AutoResearch, FeedbackMode, TaskChoice
-from wmrl_gym.envs.autoresearch.profile import Profile, profile
-from wmrl_gym.envs.autoresearch.progress import DESCRIBED, MALFORMED, STATUS_VALUES, SYNTAX_ERROR, VALID, Progress, RewardMode
 from wmrl_gym.envs.autoresearch.reply import syntax_error, understand
-from wmrl_gym.envs.autoresearch.static_features import static_features
-from wmrl_gym.envs.autoresearch.task import Task
+from wmrl_gym.envs.autoresearch.rules import DESCRIBED, MALFORMED, STATUS_VALUES, SYNTAX_ERROR, VALID, Progress, RewardMode
+from wmrl_gym.envs.autoresearch.static.features import static_features
+from wmrl_gym.envs.autoresearch.tasks.format import Task
+from wmrl_gym.envs.autoresearch.tasks.profile import Profile, profile
 from wmrl_gym.envs.factored_env import FactoredEnv
 from wmrl_gym.factored import Outcome, Printed
 from wmrl_gym.sandbox import Limits, Sandbox
@@ -55,7 +55,7 @@ class TextAttempt:
 class AutoResearchText(AutoResearch[TextAttempt]):
     """The logic of the text environment; see :class:`AutoResearchEnv` for actions and observations.
 
-    Arguments are those of :class:`~wmrl_gym.envs.autoresearch.logic.AutoResearch`, with four turns.
+    Arguments are those of :class:`~wmrl_gym.envs.autoresearch.base.AutoResearch`, with four turns.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class AutoResearchEnv(FactoredEnv):
     with its score on the validation part), ``turn`` and ``max_turns`` (whole numbers), and ``best`` (float32, shape (1,): the
     best value seen so far, 0 before any).
 
-    **Reward**: the ladder of :mod:`~wmrl_gym.envs.autoresearch.grading`, on the hidden test part, for the best attempt.
+    **Reward**: the ladder of :mod:`~wmrl_gym.envs.autoresearch.tasks.grading`, on the hidden test part, for the best attempt.
 
     Args:
         task: a name, a directory, a list of these, or None for all embedded tasks.

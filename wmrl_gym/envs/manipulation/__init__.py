@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from wmrl_gym.lazy import lazy
 
 if TYPE_CHECKING:
     from wmrl_gym.envs.manipulation.env import EpisodeRules, ManipulationEnv, VisionLanguageEnv
@@ -10,17 +12,6 @@ if TYPE_CHECKING:
     from wmrl_gym.envs.manipulation.libero import LiberoEnv
     from wmrl_gym.envs.manipulation.rendering import RenderingUnavailable
     from wmrl_gym.envs.manipulation.vla import VLAManipulationEnv, VLAManipulationStateEnv
-
-_MODULES = {
-    "EpisodeRules": "env",
-    "LiberoEnv": "libero",
-    "ManipulationEnv": "env",
-    "RenderingUnavailable": "rendering",
-    "VLAManipulationEnv": "vla",
-    "VLAManipulationStateEnv": "vla",
-    "VisionLanguageEnv": "env",
-    "instruction_table": "instructions",
-}
 
 __all__ = [
     "EpisodeRules",
@@ -33,10 +24,16 @@ __all__ = [
     "instruction_table",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        from importlib import import_module
-
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "EpisodeRules": "env",
+        "LiberoEnv": "libero",
+        "ManipulationEnv": "env",
+        "RenderingUnavailable": "rendering",
+        "VLAManipulationEnv": "vla",
+        "VLAManipulationStateEnv": "vla",
+        "VisionLanguageEnv": "env",
+        "instruction_table": "instructions",
+    },
+)

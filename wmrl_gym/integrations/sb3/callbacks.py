@@ -7,11 +7,11 @@ from typing import Any
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecNormalize
 
+from wmrl_gym.engine.engine import Engine
 from wmrl_gym.integrations.sb3.buffers import Parked, WeightedBuffer
 from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv
-from wmrl_gym.wrappers.cores import Residual
 from wmrl_gym.wrappers.diagnostics import diagnostics, layers
-from wmrl_gym.wrappers.engine import Engine
+from wmrl_gym.wrappers.rewards import Residual
 
 
 class WorldModelCallback(BaseCallback):

@@ -15,10 +15,10 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
+from wmrl_gym.engine.engine import Engine
 from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv
-from wmrl_gym.wrappers.cores import Debiasing, Residual
 from wmrl_gym.wrappers.diagnostics import layers
-from wmrl_gym.wrappers.engine import Engine
+from wmrl_gym.wrappers.rewards import Debiasing, Residual
 
 _KEPT = ("wm_reward", "wm_reward_std", "real_reward", "context", "depth", "propensity", "pair", "reward_valid")
 

@@ -10,11 +10,11 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from wmrl_gym.corrections import AdaptiveKappa, Calibrator
-from wmrl_gym.wrappers.cores import Correction, Residual
 from wmrl_gym.wrappers.correction import no_world_model
 from wmrl_gym.wrappers.denoising import Method, Mode, make_denoising
 from wmrl_gym.wrappers.online_debiasing import RewardRange, make_debiasing
 from wmrl_gym.wrappers.residual_correction import check_late
+from wmrl_gym.wrappers.rewards import Correction, Residual
 from wmrl_gym.wrappers.vector.world_model import WorldModelVectorEnv
 
 
@@ -56,7 +56,7 @@ class StepInfo(dict[str, NDArray[Any]]):
 
 
 class CorrectionVectorWrapper(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
-    """Applies a :class:`~wmrl_gym.wrappers.cores.Correction` to every step of a vector environment with a world model.
+    """Applies a :class:`~wmrl_gym.wrappers.rewards.Correction` to every step of a vector environment with a world model.
 
     Raises:
         OrderError: there is no world model below, or another correction that must stand above this one.

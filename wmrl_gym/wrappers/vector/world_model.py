@@ -11,14 +11,14 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from wmrl_gym.data import Transitions
+from wmrl_gym.engine.arguments import executions_of, schedule_of
+from wmrl_gym.engine.episodes import Schedule
+from wmrl_gym.engine.options import AnchorMode, EngineOptions, Horizon, StartFrom, UpdateMode
+from wmrl_gym.engine.reward_only import Replaces, engine_of
+from wmrl_gym.engine.uncertainty import UncertaintyKind
 from wmrl_gym.factored import Factored
 from wmrl_gym.slots import SlotStep, SlotVectorEnv
 from wmrl_gym.world_models import PairKind, WorldModel
-from wmrl_gym.wrappers.episodes import Schedule
-from wmrl_gym.wrappers.judged import Replaces, engine_of
-from wmrl_gym.wrappers.options import AnchorMode, EngineOptions, Horizon, StartFrom, UpdateMode
-from wmrl_gym.wrappers.sources import executions_of, schedule_of
-from wmrl_gym.wrappers.uncertainty import UncertaintyKind
 from wmrl_gym.wrappers.world_model import cost_of, engine_stats
 
 
@@ -159,7 +159,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
 
     @property
     def last_cost(self) -> dict[str, float]:
-        """What the run has cost so far; see :class:`~wmrl_gym.wrappers.options.Cost`."""
+        """What the run has cost so far; see :class:`~wmrl_gym.engine.options.Cost`."""
         return cost_of(self.engine)
 
     def stats(self) -> dict[str, float]:

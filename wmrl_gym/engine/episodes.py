@@ -1,0 +1,139 @@
+"""The episodes under way: their numbers, how they start, and which of them are real."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmrl_gym.corrections import AnchorDecision, AnchorSchedule, EpisodeStart
+from wmrl_gym.engine.background import NO_PAIR
+from wmrl_gym.randomness import mix
+
+
+class Schedule(Protocol):
+    """Decides which episodes are anchors; one with ``wants_uncertainty`` is given an :class:`EpisodeStart` as well."""
+
+    def decide(self, episode: int) -> AnchorDecision: ...
+
+    def reseeded(self, seed: int) -> Schedule: ...
+
+
+class Episodes:
+    """What is known of the present episode of each slot, as arrays of ``num_slots`` rows.
+
+    Args:
+        schedule: which episodes are anchors.
+        num_slots: rollouts imagined at once.
+    """
+
+    def __init__(self, schedule: Schedule, *, num_slots: int) -> None:
+        self._base = self.schedule = schedule
+        n = num_slots
+        self.number, self.group, self.steps, self.context = (np.zeros(n, np.int64) for _ in range(4))
+        self.anchor, self.opened, self.imagined_over = (np.zeros(n, bool) for _ in range(3))
+        self.propensity, self.limit = np.ones(n), np.full(n, np.inf)
+        self.seed = 0
+        self.run, self.next = 0, 0
+        self.begun, self.anchored = 0, 0
+
+    def reseed(self, seed: int) -> None:
+        """Number episodes anew, and choose anchors by ``seed``."""
+        self.seed = seed
+        self.run += 1
+        self.next = 0
+        self.schedule = self._base.reseeded(seed)
+
+    @property
+    def group_size(self) -> int:
+        """Consecutive episodes that share their start and the anchor decision."""
+        return int(getattr(self.schedule, "group_size", 1))
+
+    @property
+    def anchor_fraction(self) -> float:
+        """The share of anchors among the episodes begun since the model knew something; NaN before."""
+        return self.anchored / self.begun if self.begun else float("nan")
+
+    def begin(self, slots: NDArray[np.int64], seeds: list[int | None]) -> NDArray[np.int64]:
+        """Number the next episodes, one in each of ``slots``; returns the seeds of their starts, int64, shape (n,)."""
+        numbers = np.arange(self.next, self.next + len(slots))
+        self.next += len(slots)
+        groups = numbers // self.group_size
+        self.number[slots], self.group[slots], self.steps[slots] = numbers, groups, 0
+        self.imagined_over[slots] = False
+        # The first group starts as the environment itself would from this seed.
+        drawn = np.where(groups == 0, self.seed, mix(self.seed, 1, groups))
+        given = [row for row, seed in enumerate(seeds) if seed is not None]
+        drawn[given] = [seeds[row] for row in given]
+        return drawn
+
+    def choose(self, slots: NDArray[np.int64], uncertainty: NDArray[np.float64] | None) -> None:
+        """Decide which of the episodes that begin in ``slots`` are anchors.
+
+        Args:
+            slots: int64, shape (n,).
+            uncertainty: of each, float64, shape (n,), for schedules that want to know it.
+        """
+        numbers = self.number[slots]
+        if isinstance(self.schedule, AnchorSchedule):
+            self.anchor[slots], self.propensity[slots] = self.schedule.decide_many(numbers)
+        else:
+            decide: Any = self.schedule.decide
+            starts = [()] * len(slots) if uncertainty is None else [(EpisodeStart(uncertainty=u),) for u in uncertainty.tolist()]
+            decisions = [decide(number, *start) for number, start in zip(numbers.tolist(), starts, strict=True)]
+            self.anchor[slots] = [each.anchor for each in decisions]
+            self.propensity[slots] = [each.propensity for each in decisions]
+        self.begun += len(slots)
+        self.anchored += int(self.anchor[slots].sum())
+
+    def label(self, groups: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Labels of groups in the stream: numbers restart with every run, and pairs of two runs must not meet in a group."""
+        return groups + (self.run << 40)
+
+    def header(self, slots: NDArray[np.int64], seeds: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """What a log keeps of the episodes that begin in ``slots``."""
+        numbers = {"episode": self.number, "group": self.group, "context": self.context}
+        return {name: values[slots] for name, values in numbers.items()} | {"seed": seeds}
+
+    def info(self, slots: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """The info keys that are always there."""
+        n = len(slots)
+        nan = np.full(n, np.nan)
+        return {
+            "anchor": self.anchor[slots],
+            "group": self.group[slots],
+            "propensity": self.propensity[slots],
+            "context": self.context[slots],
+            "depth": self.steps[slots],
+            "pair": np.full(n, NO_PAIR, np.int64),
+            "wm_reward": nan,
+            "wm_reward_std": nan.copy(),
+            "real_reward": nan.copy(),
+            "calibrated_reward": nan.copy(),
+            "residual_var": nan.copy(),
+            "reward_due": np.zeros(n, bool),
+            "reward_valid": np.ones(n, bool),
+            "weight": np.ones(n),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Arrays, counters, and what the schedule remembers."""
+        return {
+            "arrays": {name: getattr(self, name).copy() for name in _ARRAYS},
+            "counters": {name: getattr(self, name) for name in _COUNTERS},
+            "schedule": self.schedule.state_dict() if hasattr(self.schedule, "state_dict") else None,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state; :meth:`reseed` with its seed comes first."""
+        for name, value in state["arrays"].items():
+            setattr(self, name, value.copy())
+        for name, value in state["counters"].items():
+            setattr(self, name, value)
+        if state["schedule"] is not None:
+            self.schedule.load_state_dict(state["schedule"])  # type: ignore[attr-defined]
+
+
+_ARRAYS = ("number", "group", "steps", "context", "anchor", "opened", "imagined_over", "propensity", "limit")
+_COUNTERS = ("run", "next", "begun", "anchored")

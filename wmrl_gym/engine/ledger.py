@@ -1,0 +1,141 @@
+"""The books of a run: what real execution brought, where it goes, and what it cost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmrl_gym.corrections.stream import AnchorStream, Pairs
+from wmrl_gym.data import TransitionBuffer, Transitions
+from wmrl_gym.engine.background import Recording
+from wmrl_gym.engine.episodes import Episodes
+from wmrl_gym.engine.execution import RealStep
+from wmrl_gym.engine.options import Cost, EngineOptions
+from wmrl_gym.engine.starts import StartStates
+from wmrl_gym.engine.uncertainty import StartUncertainty
+from wmrl_gym.world_models import Interface
+
+Late = tuple[dict[int, float], set[int]]
+"""Late truths by pair number, and the numbers of those that never come."""
+
+
+class Ledger:
+    """Takes in real steps and pairs: for the model, for the corrections, for the schedule, for branched rollouts.
+
+    Args:
+        interface: of the environment.
+        episodes: their schedule is told what anchors cost and how far off the model was, if it wants to know.
+        options: of the engine.
+
+    Raises:
+        ValueError: starts from the buffer are asked for, and the environment is factored.
+    """
+
+    def __init__(self, interface: Interface, *, episodes: Episodes, options: EngineOptions) -> None:
+        self._episodes = episodes
+        self.stream = AnchorStream()
+        self.buffer = TransitionBuffer(options.buffer_capacity)
+        self.cost = Cost()
+        self.unknown = 0
+        """Real episodes or steps whose grade infrastructure lost."""
+        self.numbered = 0
+        """Pairs that were given a number."""
+        self.late: Late | None = None
+        wants = bool(getattr(episodes.schedule, "wants_uncertainty", False))
+        self.uncertainty = StartUncertainty(options.uncertainty) if wants else None
+        self.starts: StartStates | None = None
+        if options.start_states == "buffer":
+            if interface.factored is not None:
+                raise ValueError(
+                    'start_states="buffer" needs observations that say all about the state; a factored environment '
+                    'keeps a state of its own, so its episodes start at a real reset: start_states="real"'
+                )
+            self.starts = StartStates(interface.observation_space, options.buffer_capacity)
+
+    def numbers(self, n: int) -> NDArray[np.int64]:
+        """Numbers for n more pairs: int64, shape (n,)."""
+        self.numbered += n
+        return np.arange(self.numbered - n, self.numbered, dtype=np.int64)
+
+    def charge(self, real: RealStep) -> None:
+        """A batch of real steps was executed."""
+        self.buffer.add(real.transitions)
+        self.start_at(real.transitions)
+        self.cost.executions += len(real.transitions)
+        self.cost.real_cpu_s += real.cpu_s
+        self.cost.real_wall_s += real.wall_s
+
+    def start_at(self, transitions: Transitions) -> None:
+        """Branched rollouts, if there are any, may start at these too."""
+        if self.starts is not None:
+            self.starts.add(transitions)
+
+    def take_in(self, steps: list[RealStep]) -> None:
+        """The steps of a real episode that ran by itself."""
+        for real in steps:
+            self.charge(real)
+            self.unknown += int((~real.step.reward_valid).sum())
+
+    def arrived(self, recording: Recording, steps: list[RealStep] | None) -> None:
+        """A background anchor has finished; None where it could not be executed."""
+        self.unknown += steps is None
+        steps = steps or []
+        self.take_in(steps)
+        self.send(recording.pairs(steps))
+        self.spend(len(steps))
+        if self.late is not None:
+            truths = recording.truths(steps)
+            self.late[0].update(truths)
+            self.late[1].update(number for number in recording.numbers if number not in truths)
+
+    def lose(self, numbers: list[int]) -> None:
+        """The truths of these pairs never come."""
+        if self.late is not None:
+            self.late[1].update(numbers)
+
+    def collect_late(self) -> Late:
+        """What arrived late since the last call; the first one starts the collection."""
+        collected, self.late = self.late or ({}, set()), ({}, set())
+        return collected
+
+    def send(self, pairs: Pairs) -> None:
+        """Pairs go to the stream, and to a schedule that watches the disagreement."""
+        self.stream.add(pairs)
+        if self.uncertainty is not None:
+            self.uncertainty.measured(pairs)
+        schedule = self._episodes.schedule
+        if hasattr(schedule, "observe"):
+            for disagreement in (pairs.real - pairs.predicted) ** 2:
+                schedule.observe(float(disagreement))
+
+    def spend(self, steps: int) -> None:
+        """An anchor episode was executed; a schedule with a budget pays for its steps."""
+        schedule = self._episodes.schedule
+        if hasattr(schedule, "spend"):
+            schedule.spend(float(steps))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters, pairs, transitions and costs."""
+        return {
+            "unknown": self.unknown,
+            "numbered": self.numbered,
+            "cost": asdict(self.cost),
+            "stream": self.stream.state_dict(),
+            "buffer": (self.buffer.everything(), self.buffer.added),
+            "last_start": None if self.starts is None else self.starts.last,
+            "uncertainty": None if self.uncertainty is None else self.uncertainty.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` described."""
+        self.unknown, self.numbered = state["unknown"], state["numbered"]
+        self.cost = Cost(**state["cost"])
+        self.stream.load_state_dict(state["stream"])
+        self.buffer.restore(*state["buffer"])
+        if self.starts is not None:
+            self.starts.restore(self.buffer.everything(), state["last_start"])
+        if self.uncertainty is not None and state["uncertainty"] is not None:
+            self.uncertainty.load_state_dict(state["uncertainty"])

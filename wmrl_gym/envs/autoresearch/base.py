@@ -1,0 +1,244 @@
+"""What the text and the design environment share: tasks, execution in a sandbox, grading, and the rules of an episode."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import threading
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmrl_gym.envs.autoresearch import rules as rules_of
+from wmrl_gym.envs.autoresearch.embedded.catalogue import list_tasks, load_task
+from wmrl_gym.envs.autoresearch.feedback import report, score_line, stopped
+from wmrl_gym.envs.autoresearch.rules import NO_STATUS, Payment, Progress, RewardMode, Rules
+from wmrl_gym.envs.autoresearch.tasks.format import Task
+from wmrl_gym.envs.autoresearch.tasks.grading import Grade, grade, ladder_value
+from wmrl_gym.envs.autoresearch.tasks.profile import META_FEATURES
+from wmrl_gym.factored import Factored, Outcome, Step, draw
+from wmrl_gym.sandbox import ExecutionResult, Limits, Sandbox, make_sandbox
+
+AttemptT = TypeVar("AttemptT")
+TaskChoice: TypeAlias = str | Path | Sequence[str | Path] | None
+"""A task's name or directory, several of them, or None for all that are embedded."""
+FeedbackMode = Literal["validation", "none", "test"]
+"""Which score an agent sees each turn: on the validation part, none at all, or on the very part that pays."""
+
+
+class AutoResearch(Factored[Progress, AttemptT]):
+    """The factored logic of AutoResearch; a subclass says what an attempt is and what the agent observes.
+
+    Args:
+        task: a name, a directory, a list of these, or None for all embedded tasks.
+        max_turns: attempts in an episode.
+        reward: "final" or "improvement", see :class:`~wmrl_gym.envs.autoresearch.rules.Rules`.
+        terminate_on: end early once the value that the agent sees reaches this.
+        feedback: "validation" shows the score on the validation part each turn, while the reward comes from the hidden test part;
+            "none" shows no score; "test" shows the score that pays, which an agent can then climb.
+        sandbox: "local", "docker", "ray", "unsafe-rlimits", or a sandbox of your own, which is then yours to close.
+        workers: executions at the same time, when :meth:`execute` is called from several threads.
+        limits: bounds of each execution; None takes the task's own.
+
+    Raises:
+        ValueError: for an unknown task, an empty list, or senseless rules.
+        TaskError: for a directory that is not a task.
+        gymnasium.error.DependencyNotInstalled: if a task's data are not installed.
+    """
+
+    statuses: ClassVar[tuple[str, ...]] = rules_of.STATUSES
+    status_values: ClassVar[tuple[float, ...]] = rules_of.STATUS_VALUES
+    status_meanings: ClassVar[Mapping[str, str]] = rules_of.STATUS_MEANINGS
+    gated_statuses: ClassVar[frozenset[str]] = frozenset({"malformed", "syntax_error", "described"})
+    open_values: ClassVar[tuple[float, float] | None] = (float(ladder_value(0.0)), float(ladder_value(1.0)))
+    reward_range = (0.0, 1.0)
+
+    needs_outcomes: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        task: TaskChoice = None,
+        *,
+        max_turns: int,
+        reward: RewardMode = "final",
+        terminate_on: float | None = None,
+        feedback: FeedbackMode = "validation",
+        sandbox: str | Sandbox = "local",
+        workers: int = 1,
+        limits: Limits | None = None,
+    ) -> None:
+        self.rules = Rules(max_turns, reward, terminate_on)
+        if feedback not in get_args(FeedbackMode):
+            raise ValueError(f"feedback must be one of {', '.join(map(repr, get_args(FeedbackMode)))}, got {feedback!r}")
+        if feedback == "none" and terminate_on is not None:
+            raise ValueError(f'terminate_on={terminate_on} ends at a score that is shown, and feedback="none" shows none')
+        self.feedback = feedback
+        self.tasks = _load(task)
+        self.contexts = tuple(loaded.spec.name for loaded in self.tasks)
+        if len(set(self.contexts)) != len(self.contexts):
+            raise ValueError(f"tasks must have different names, got {self.contexts}")
+        self.workers = workers
+        self.limits = tuple(limits if limits is not None else self.default_limits(loaded) for loaded in self.tasks)
+        self._sandbox: Sandbox | None = None if isinstance(sandbox, str) else sandbox
+        self._sandbox_kind = sandbox if isinstance(sandbox, str) else None
+        self._lock = threading.Lock()
+
+    def default_limits(self, task: Task) -> Limits:
+        """The bounds of one execution that the task asks for."""
+        whole = {field.name for field in fields(Limits) if isinstance(field.default, int)}
+        asked = {name: int(value) if name in whole else float(value) for name, value in task.spec.limits.items()}
+        return replace(Limits(), **asked)  # type: ignore[arg-type]
+
+    def start(self, seed: NDArray[np.int64], options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, NDArray[Any]]]:
+        """Draw a task for each seed, or take ``options["task"]``, and give the first observations.
+
+        Raises:
+            ValueError: for an option other than "task", or a task that is not one of this environment's.
+        """
+        chosen = dict(options or {})
+        name = chosen.pop("task", None)
+        if chosen:
+            raise ValueError(f"the only option is 'task', got {sorted(chosen)}")
+        context = draw(seed, len(self.tasks)) if name is None else np.full(len(seed), self._context(name), dtype=np.int64)
+        return self._first_observations(context), {"context": context, "status": np.full(len(seed), NO_STATUS)}
+
+    def begin(self, observation: Any, info: Mapping[str, NDArray[Any]]) -> Progress:
+        """Fresh episodes of the tasks in ``info["context"]``."""
+        return Progress.start(np.asarray(info["context"], dtype=np.int64))
+
+    def advance(self, state: Progress, attempt: AttemptT, outcome: Outcome) -> tuple[Progress, Step]:
+        """Book the outcomes: see :func:`~wmrl_gym.envs.autoresearch.rules.settle`."""
+        outcome = self.visible(outcome)
+        after, paid = rules_of.settle(state, outcome, self.rules)
+        return after, self._step(self._observation(after, attempt, outcome), after, outcome, paid)
+
+    def execute(self, attempt: AttemptT) -> Outcome:
+        """Run each attempt's code in the sandbox, one after the other, and grade what it left."""
+        sandbox = self._opened()
+        runs = []
+        for context, code in self._programs(attempt):
+            result = sandbox.run(code, data_dir=self.tasks[context].public, limits=self.limits[context])
+            runs.append((*self._judge(context, result), result.cpu_s, result.wall_s, result.peak_memory_mb))
+        status, value, shown, feedback, known, cpu_s, wall_s, memory = zip(*runs, strict=True)
+        return Outcome(
+            status=np.array(status, dtype=np.int64),
+            value=np.array(value, dtype=np.float64),
+            shown=np.array(shown, dtype=np.float64),
+            feedback=np.array(feedback, dtype=object),
+            known=np.array(known, dtype=np.bool_),
+            cpu_s=np.array(cpu_s, dtype=np.float64),
+            wall_s=np.array(wall_s, dtype=np.float64),
+            peak_memory_mb=np.array(memory, dtype=np.float64),
+        )
+
+    def visible(self, outcome: Outcome) -> Outcome:
+        """The outcome with what the agent may see of it: a model predicts a score even where none is shown."""
+        if self.feedback != "none":
+            return outcome
+        return replace(outcome, shown=np.where(outcome.status == rules_of.VALID, np.nan, outcome.shown))
+
+    @property
+    def context_columns(self) -> slice:
+        """The task as zeros and ones stands after the meta-features."""
+        return slice(len(META_FEATURES), len(META_FEATURES) + len(self.tasks))
+
+    def close(self) -> None:
+        """Close the sandbox, unless it was given from outside."""
+        with self._lock:
+            if self._sandbox_kind is not None and self._sandbox is not None:
+                self._sandbox.close()
+                self._sandbox = None
+
+    @abstractmethod
+    def _programs(self, attempt: AttemptT) -> Sequence[tuple[int, str]]:
+        """The context and the code of each attempt in a batch."""
+
+    @abstractmethod
+    def _first_observations(self, context: NDArray[np.int64]) -> Any:
+        """The batch of observations of fresh episodes of these tasks."""
+
+    @abstractmethod
+    def _observation(self, state: Progress, attempt: AttemptT, outcome: Outcome) -> Any:
+        """The batch of observations after these outcomes."""
+
+    def _step(self, observation: Any, state: Progress, outcome: Outcome, paid: Payment) -> Step:
+        status = np.where(outcome.known, outcome.status, NO_STATUS)
+        return Step(
+            observation=observation,
+            reward=paid.reward,
+            terminated=paid.terminated,
+            truncated=paid.truncated,
+            reward_due=paid.due,
+            reward_valid=paid.valid,
+            info={"context": state.task, "status": status},
+        )
+
+    def _judge(self, context: int, result: ExecutionResult) -> tuple[int, float, float, str, bool]:
+        """Status, hidden value, shown value, feedback, and whether anything is known."""
+        if result.failed is not None:
+            return rules_of.MALFORMED, 0.0, np.nan, f"unknown: the sandbox failed ({result.failed})", False
+        task, limits = self.tasks[context], self.limits[context]
+        if result.exceeded is not None or result.exit_code != 0:
+            status = rules_of.TIMEOUT if result.exceeded in ("wall", "cpu") else rules_of.RUNTIME_ERROR
+            value = rules_of.STATUS_VALUES[status]
+            text = report(status, ended=_ended(result, limits), stdout=result.stdout, stderr=result.stderr)
+            return status, value, value, text, True
+        graded = grade(task, result.submission, problem=_problem(result))
+        if graded.problem is not None:
+            status, value = rules_of.NO_SUBMISSION, rules_of.STATUS_VALUES[rules_of.NO_SUBMISSION]
+            verdict, shown = f"invalid submission: {graded.problem}", value
+        else:
+            status, value = rules_of.VALID, float(ladder_value(task.leaderboard.percentile(graded.test)))
+            verdict, shown = self._shown(task, graded)
+        text = report(status, ended="exit code: 0", verdict=verdict, stdout=result.stdout, stderr=result.stderr)
+        return status, value, shown, text, True
+
+    def _shown(self, task: Task, graded: Grade) -> tuple[str, float]:
+        """What the agent reads of a valid submission's score, and the value that it stands for; NaN where it sees none."""
+        if self.feedback == "none":
+            return "", np.nan
+        score = graded.test if self.feedback == "test" else graded.validation
+        percentile = float(task.leaderboard.percentile(score))
+        return score_line(task, score, percentile, part=self.feedback), float(ladder_value(percentile))
+
+    def _opened(self) -> Sandbox:
+        with self._lock:
+            if self._sandbox is None:
+                self._sandbox = make_sandbox(self._sandbox_kind or "local", workers=self.workers)
+            return self._sandbox
+
+    def _context(self, name: Any) -> int:
+        if name in self.contexts:
+            return self.contexts.index(name)
+        for context, task in enumerate(self.tasks):
+            if isinstance(name, (str, os.PathLike)) and task.directory == Path(name):
+                return context
+        close = difflib.get_close_matches(str(name), self.contexts, n=1, cutoff=0.0)[0]
+        raise ValueError(f"task {name!r} is not in this environment, did you mean {close!r}? It has {', '.join(self.contexts)}")
+
+
+def _load(choice: TaskChoice) -> tuple[Task, ...]:
+    if choice is None:
+        names: Sequence[str | Path] = list_tasks()
+    else:
+        names = [choice] if isinstance(choice, (str, Path)) else list(choice)
+    if not names:
+        raise ValueError("task must name at least one task, got an empty list")
+    return tuple(load_task(name) for name in names)
+
+
+def _ended(result: ExecutionResult, limits: Limits) -> str:
+    return f"exit code: {result.exit_code}" if result.exceeded is None else stopped(result.exceeded, limits)
+
+
+def _problem(result: ExecutionResult) -> str | None:
+    if result.submission_problem is None:
+        return None
+    if result.submission_problem == "missing":
+        return "no submission was written to SUBMISSION_PATH"
+    return f"the file at SUBMISSION_PATH {result.submission_problem}"

@@ -1,0 +1,1 @@
+"""What can be said of a script without running it."""

@@ -1,0 +1,1 @@
+"""Tasks: their format on disk, metrics, grading, leaderboards, and the formats of other benchmarks."""

@@ -1,0 +1,109 @@
+"""What an ensemble has learnt, on disk: safetensors and json, never pickle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from wmrl_gym.world_models.base import DataSpan
+from wmrl_gym.world_models.dynamics.fit import Fit, Scales, Seen
+from wmrl_gym.world_models.dynamics.networks import EnsembleMLP, Scale
+from wmrl_gym.world_models.dynamics.replay import Experience
+from wmrl_gym.world_models.storage import Layout
+
+LAYOUT = Layout("EnsembleDynamics", 1, "dynamics.json", "dynamics.safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """All that an ensemble is.
+
+    Args:
+        settings: its constructor's arguments.
+        spaces: the observation and action space that it was trained in, as text; None before it was given anything.
+        contexts: names of the contexts of a factored environment, by their numbers; () elsewhere.
+        added: transitions ever given: it was trained on the last ``len(kept)`` of them.
+        learnt: of these, how many the fit has seen.
+        kept: the transitions that are kept.
+        fitted: the fit.
+    """
+
+    settings: dict[str, Any]
+    spaces: tuple[str, str] | None
+    contexts: tuple[str, ...]
+    added: int
+    learnt: int
+    kept: Experience | None
+    fitted: Fit | None
+
+    def write(self, folder: Path, *, trained_on: DataSpan) -> None:
+        """Write it below ``folder``, which is made where it is missing, with what the fit was trained on for whoever reads it."""
+        document: dict[str, Any] = {
+            "settings": self.settings,
+            "spaces": self.spaces,
+            "contexts": self.contexts,
+            "added": self.added,
+            "learnt": self.learnt,
+        }
+        document["trained_on"] = trained_on.as_json()
+        arrays: dict[str, NDArray[Any]] = {}
+        if self.kept is not None:
+            arrays |= {f"replay.{field.name}": getattr(self.kept, field.name) for field in fields(Experience)}
+        if self.fitted is not None:
+            arrays |= _fit_arrays(self.fitted)
+            seen = self.fitted.seen
+            document["fit"] = {
+                "elites": list(self.fitted.elites),
+                "reward_factor": self.fitted.reward_factor,
+                "reward_low": seen.reward_low,
+                "reward_high": seen.reward_high,
+                "ends": seen.ends,
+            }
+        LAYOUT.write(folder, document, arrays)
+
+    @classmethod
+    def read(cls, folder: Path) -> Checkpoint:
+        """Read what :meth:`write` wrote.
+
+        Raises:
+            WorldModelError: ``folder`` holds no such checkpoint.
+        """
+        with LAYOUT.reading(folder) as (document, arrays):
+            kept = _experience_of(arrays) if "replay.reward" in arrays else None
+            fitted = _fit_of(arrays, document["fit"]) if "fit" in document else None
+            spaces = None if document["spaces"] is None else (document["spaces"][0], document["spaces"][1])
+            contexts = tuple(document["contexts"])
+            return cls(document["settings"], spaces, contexts, document["added"], document["learnt"], kept, fitted)
+
+
+def _experience_of(arrays: dict[str, NDArray[Any]]) -> Experience:
+    return Experience(**{field.name: arrays[f"replay.{field.name}"] for field in fields(Experience)})
+
+
+def _fit_arrays(fitted: Fit) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {"seen.low": fitted.seen.low, "seen.high": fitted.seen.high}
+    for name in ("transition", "outcome"):
+        network: EnsembleMLP = getattr(fitted, name)
+        arrays |= {f"{name}.weight.{i}": weight.numpy() for i, weight in enumerate(network.weights)}
+        arrays |= {f"{name}.bias.{i}": bias.numpy() for i, bias in enumerate(network.biases)}
+    for field in fields(Scales):
+        scale: Scale = getattr(fitted.scales, field.name)
+        arrays |= {f"scale.{field.name}.mean": scale.mean, f"scale.{field.name}.std": scale.std}
+    return arrays
+
+
+def _fit_of(arrays: dict[str, NDArray[Any]], document: dict[str, Any]) -> Fit:
+    networks = []
+    for name in ("transition", "outcome"):
+        layers = range(sum(key.startswith(f"{name}.weight.") for key in arrays))
+        parts = [tuple(torch.from_numpy(arrays[f"{name}.{kind}.{i}"]) for i in layers) for kind in ("weight", "bias")]
+        networks.append(EnsembleMLP(*parts))
+    names = [field.name for field in fields(Scales)]
+    scales = Scales(**{name: Scale(arrays[f"scale.{name}.mean"], arrays[f"scale.{name}.std"]) for name in names})
+    bounds = [document[key] for key in ("reward_low", "reward_high", "ends")]
+    seen = Seen(arrays["seen.low"], arrays["seen.high"], *bounds)
+    return Fit(networks[0], networks[1], scales, seen, tuple(document["elites"]), document["reward_factor"])

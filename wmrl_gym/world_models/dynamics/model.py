@@ -1,0 +1,299 @@
+"""A world model of any environment whose observations are vectors: a probabilistic ensemble of neural networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmrl_gym.data.transitions import Transitions
+from wmrl_gym.world_models.base import DataSpan, Interface, PairKind, Prediction, WorldModel, WorldModelError
+from wmrl_gym.world_models.dynamics.checkpoint import Checkpoint
+from wmrl_gym.world_models.dynamics.codec import ActionCodec, ObservationCodec
+from wmrl_gym.world_models.dynamics.fit import Fit, FitSettings, fit
+from wmrl_gym.world_models.dynamics.noise import normals, uniforms
+from wmrl_gym.world_models.dynamics.replay import Experience, Replay
+
+Propagation = Literal["ts1", "ts_inf", "mean"]
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicsState:
+    """State of B rollouts.
+
+    Args:
+        observation: float64, shape (B, D). Where each stands.
+        seed: int64, shape (B,). Each rollout's own randomness, so that it does not depend on its neighbours in a batch.
+    """
+
+    observation: NDArray[np.float64]
+    seed: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What new transitions come to, before it is put to use.
+
+    Args:
+        replay: what is kept then.
+        fitted: the fit; None where there is still too little.
+        learnt: of all transitions ever given, how many the fit has seen.
+        measures: for a log.
+    """
+
+    replay: Replay
+    fitted: Fit | None
+    learnt: int
+    measures: dict[str, float]
+
+
+class EnsembleDynamics(WorldModel):
+    """Learns what a step does, from real transitions: next observation, reward and termination, and how sure it is.
+
+    Each member of the ensemble is a network with Gaussian heads for the *change* of the observation, and a smaller one for the
+    reward and the termination given where the step led. Members train on bootstrap samples, stop where held-out data say so, and
+    the best ones (the elites) answer. It follows PETS (arXiv 1805.12114) and MBPO (arXiv 1906.08253), but it learns
+    termination too. Observations are Box or Dict-of-Box, actions Box, Discrete or MultiDiscrete. It assumes that the observation
+    says all about the environment's state.
+
+    Args:
+        hidden: widths of the hidden layers.
+        n_members: networks in the ensemble.
+        n_elites: of them, how many answer.
+        propagation: how a rollout goes through the ensemble. ``"ts1"``: each step is sampled from an elite drawn anew;
+            ``"ts_inf"``: each rollout keeps the elite it began with; ``"mean"``: the expectation over all elites, no noise.
+        min_transitions: real transitions before the first fit; until then :attr:`fitted` is False and its answers are unknown.
+        capacity: newest transitions kept, so that nothing is forgotten as new ones are learnt.
+        gradient_steps: on each of the two networks, for each new transition.
+        max_gradient_steps: on each of the two networks, in one update.
+        batch_size: transitions in a gradient step, for each member.
+        learning_rate: of Adam, at the beginning of each update; it falls to a twentieth.
+
+    Raises:
+        ValueError: an argument out of range.
+
+    >>> import gymnasium as gym
+    >>> from wmrl_gym.wrappers import WorldModelWrapper
+    >>> env = WorldModelWrapper(gym.make("Pendulum-v1"), EnsembleDynamics(min_transitions=60, max_gradient_steps=100), seed=0)
+    >>> observation, info = env.reset(seed=0)
+    >>> info["anchor"]  # it knows nothing yet, so episodes are real
+    True
+    >>> for _ in range(200):
+    ...     observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+    >>> observation, info = env.reset()
+    >>> info["anchor"], env.model.fitted
+    (False, True)
+    """
+
+    pairs: ClassVar[PairKind] = "teacher_forced"
+    learns_aside: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = (128, 128),
+        *,
+        n_members: int = 5,
+        n_elites: int = 4,
+        propagation: Propagation = "ts1",
+        min_transitions: int = 400,
+        capacity: int = 100_000,
+        gradient_steps: float = 4.0,
+        max_gradient_steps: int = 2_000,
+        batch_size: int = 128,
+        learning_rate: float = 3e-3,
+    ) -> None:
+        at_least = {"min_transitions": (min_transitions, 2), "max_gradient_steps": (max_gradient_steps, 1)}
+        at_least |= {"batch_size": (batch_size, 1), "n_members": (n_members, 1), "n_elites": (n_elites, 1)}
+        for name, (value, least) in at_least.items():
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
+        if n_elites > n_members:
+            raise ValueError(f"n_elites must be at most n_members = {n_members}, got {n_elites}")
+        if not hidden or min(hidden) < 1:
+            raise ValueError(f"hidden must be the widths of at least one layer, got {tuple(hidden)}")
+        if propagation not in ("ts1", "ts_inf", "mean"):
+            raise ValueError(f'propagation must be "ts1", "ts_inf" or "mean", got {propagation!r}')
+        if capacity < min_transitions:
+            raise ValueError(f"capacity must be at least min_transitions = {min_transitions}, got {capacity}")
+        if not (gradient_steps > 0 and learning_rate > 0):
+            raise ValueError(f"gradient_steps and learning_rate must be positive, got {gradient_steps} and {learning_rate}")
+        self.propagation: Propagation = propagation
+        self.min_transitions = min_transitions
+        self.gradient_steps = float(gradient_steps)
+        self.max_gradient_steps = max_gradient_steps
+        self.settings = FitSettings(tuple(int(width) for width in hidden), n_members, n_elites, batch_size, learning_rate)
+        self.capacity = capacity
+        self._replay = Replay(capacity, n_members)
+        self._fit: Fit | None = None
+        self._learnt = 0
+        self._spaces: tuple[str, str] | None = None
+        self._contexts: tuple[str, ...] = ()
+        self._codecs: tuple[ObservationCodec, ActionCodec] | None = None
+
+    def bind(self, interface: Interface) -> None:
+        """Take over the environment's spaces.
+
+        Raises:
+            WorldModelError: spaces that it cannot represent, or others than those of what it has learnt.
+        """
+        codecs = ObservationCodec(interface.observation_space), ActionCodec(interface.action_space)
+        _check_spaces(self._spaces, interface)
+        super().bind(interface)
+        self._codecs = codecs
+
+    @property
+    def fitted(self) -> bool:
+        return self._fit is not None
+
+    @property
+    def transitions(self) -> int:
+        """How many real transitions it was ever given."""
+        return self._replay.added
+
+    @property
+    def span(self) -> DataSpan:
+        """Which transitions the present fit was trained on; contexts have a factored environment's names, else their numbers."""
+        if self._fit is None:
+            return DataSpan(0, 0, 0, {})
+        first = max(0, self._learnt - self.capacity)
+        return DataSpan(first, self._learnt, self._learnt - first, self._replay.by_context(self._learnt, self._contexts))
+
+    def begin(self, observation: Any, info: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> DynamicsState:
+        vector = self._bound[0].encode(observation)
+        return DynamicsState(vector, rng.integers(2**63 - 1, size=len(vector)))
+
+    def step(self, state: DynamicsState, action: Any, rng: np.random.Generator) -> tuple[DynamicsState, Prediction]:
+        observation_codec, action_codec = self._bound
+        # One draw a step, mixed into each rollout's own seed: independent of the batch, and new for each branch of a rollout.
+        key, n = int(rng.integers(2**63 - 1)), len(state.seed)
+        no, yes, unknown = np.zeros(n, bool), np.ones(n, bool), np.full(n, np.nan)
+        if self._fit is None:
+            same = observation_codec.decode(state.observation)
+            return state, Prediction(same, np.zeros(n), unknown, no, no.copy(), yes, no.copy(), {"disagreement": unknown.copy()})
+        inputs = self._fit.inputs(state.observation, action_codec.encode(action))
+        elite, noise, chance = self._draw(self._fit, state.seed, key)
+        mean, std = self._fit.delta(inputs, elite)
+        after = state.observation + mean if noise is None else state.observation + mean + std * noise
+        seen = self._fit.seen
+        predicted = observation_codec.decode(np.minimum(np.maximum(after, seen.low), seen.high))
+        vector = observation_codec.encode(predicted)
+        guess = self._fit.guess(inputs, vector, elite)
+        reward = guess.reward if self.interface is None else np.clip(guess.reward, *self.interface.reward_range)
+        return DynamicsState(vector, state.seed), Prediction(
+            predicted,
+            reward,
+            guess.reward_std,
+            guess.p_terminated > chance,
+            no,
+            yes,
+            yes.copy(),
+            {"disagreement": guess.spread},
+        )
+
+    def _draw(
+        self, fitted: Fit, seed: NDArray[np.int64], key: int
+    ) -> tuple[NDArray[np.int64] | None, NDArray[np.float64] | None, NDArray[np.float64]]:
+        """For each rollout its elite, its noise, shape (B, D), and the chance that a termination has to exceed."""
+        if self.propagation == "mean":
+            return None, None, np.full(len(seed), 0.5)
+        size = len(fitted.seen.low)
+        drawn = uniforms(seed, key, size + 2)
+        which = drawn[:, 0] if self.propagation == "ts1" else uniforms(seed, 0, 1)[:, 0]
+        return (which * len(fitted.elites)).astype(np.int64), normals(drawn[:, 2:]), drawn[:, 1]
+
+    def update(self, transitions: Transitions, rng: np.random.Generator) -> dict[str, float]:
+        """Learn from new transitions, and from those of before that are kept.
+
+        Raises:
+            WorldModelError: observations that are not finite.
+        """
+        return self.adopt(self.digest(transitions, rng))
+
+    def digest(self, transitions: Transitions, rng: np.random.Generator) -> Digest:
+        replay = self._replay
+        if len(transitions):
+            replay = replay.joined(self._experience(transitions, rng))
+        kept, new, known = replay.kept, replay.added - self._learnt, {"wm/transitions": float(replay.added)}
+        if kept is None or len(kept) < self.min_transitions or new == 0:
+            return Digest(replay, self._fit, self._learnt, known)
+        steps = min(self.max_gradient_steps, max(1, math.ceil(self.gradient_steps * new)))
+        fitted, measures = fit(kept, before=self._fit, steps=steps, settings=self.settings, rng=rng)
+        return Digest(replay, fitted, replay.added, known | measures)
+
+    def adopt(self, digested: Any) -> dict[str, float]:
+        assert isinstance(digested, Digest)
+        self._replay, self._fit, self._learnt = digested.replay, digested.fitted, digested.learnt
+        if self._replay.added and self.interface is not None:
+            self._spaces = _spaces_of(self.interface)
+            self._contexts = () if self.interface.factored is None else tuple(self.interface.factored.contexts)
+        return digested.measures
+
+    def _experience(self, transitions: Transitions, rng: np.random.Generator) -> Experience:
+        observation_codec, action_codec = self._bound
+        before = observation_codec.encode(transitions.observation)
+        after = observation_codec.encode(transitions.next_observation)
+        unusable = ~(np.isfinite(before) & np.isfinite(after)).all(axis=1)
+        if unusable.any():
+            row = int(np.flatnonzero(unusable)[0])
+            raise WorldModelError(f"transition {row} has an observation that is not finite: {before[row]} -> {after[row]}")
+        held_out, counts = self._replay.draw(len(transitions), rng)
+        return Experience(
+            before.astype(np.float32),
+            action_codec.encode(transitions.action),
+            (after - before).astype(np.float32),
+            np.where(transitions.reward_valid, transitions.reward, 0.0).astype(np.float32),
+            transitions.reward_valid.copy(),
+            transitions.terminated.copy(),
+            held_out,
+            counts,
+            transitions.context.astype(np.int64),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write networks, kept transitions and settings: ``dynamics.safetensors`` and ``dynamics.json`` below ``path``."""
+        settings = asdict(self.settings) | {name: getattr(self, name) for name in _SETTINGS}
+        replay = self._replay
+        saved = Checkpoint(settings, self._spaces, self._contexts, replay.added, self._learnt, replay.kept, self._fit)
+        saved.write(Path(path), trained_on=self.span)
+
+    def load(self, path: str | Path) -> None:
+        """Read what :meth:`save` wrote, settings included.
+
+        Raises:
+            WorldModelError: the folder holds no such model, or one of another environment.
+        """
+        saved = Checkpoint.read(Path(path))
+        interface = self.interface
+        if interface is not None:
+            _check_spaces(saved.spaces, interface)
+        EnsembleDynamics.__init__(self, **saved.settings)
+        self._fit, self._spaces, self._contexts, self._learnt = saved.fitted, saved.spaces, saved.contexts, saved.learnt
+        self._replay = Replay(self.capacity, self.settings.n_members, kept=saved.kept, added=saved.added)
+        if interface is not None:
+            self.bind(interface)
+
+    @property
+    def _bound(self) -> tuple[ObservationCodec, ActionCodec]:
+        if self._codecs is None:
+            raise WorldModelError(
+                "EnsembleDynamics is not bound to an environment: wrap one in WorldModelWrapper, or call bind()"
+            )
+        return self._codecs
+
+
+_SETTINGS = ("propagation", "min_transitions", "capacity", "gradient_steps", "max_gradient_steps")
+
+
+def _spaces_of(interface: Interface) -> tuple[str, str]:
+    return str(interface.observation_space), str(interface.action_space)
+
+
+def _check_spaces(learnt: tuple[str, str] | None, interface: Interface) -> None:
+    for kind, was, now in zip(("observations", "actions"), learnt or (), _spaces_of(interface), strict=False):
+        if was != now:
+            raise WorldModelError(f"this EnsembleDynamics was trained on {kind} in {was}, and the environment has {now}")

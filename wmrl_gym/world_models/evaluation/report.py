@@ -1,0 +1,272 @@
+"""What a comparison of a world model with real steps says: numbers, a table and plots."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class RewardFidelity:
+    """Errors of predicted rewards (predicted minus real), in the reward's units.
+
+    Args:
+        n: steps compared.
+        n_unknown: steps with a real reward on which the model did not answer; they are not compared.
+        mae: mean absolute error; this and what follows is NaN where no step was answered.
+        bias: mean error.
+        variance: of the error around the bias.
+        real_variance: of the real rewards: an error of this variance is that of a constant.
+        rank_correlation: Spearman's, within groups, their mean: what an algorithm that compares within a group sees. NaN where
+            no group has two different real rewards.
+        n_groups: groups with at least two different real rewards.
+    """
+
+    n: int
+    n_unknown: int
+    mae: float
+    bias: float
+    variance: float
+    real_variance: float
+    rank_correlation: float
+    n_groups: int
+
+    @property
+    def unknown(self) -> float:
+        """Share of the steps with a real reward on which the model did not answer."""
+        return self.n_unknown / (self.n + self.n_unknown)
+
+    @property
+    def r2(self) -> float:
+        """Share of the real variance that is explained; NaN where real rewards do not vary."""
+        return 1.0 - (self.variance + self.bias**2) / self.real_variance if self.real_variance > 0 else float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Whether ``reward_std`` is right: how often the real reward lies in the interval that it implies.
+
+    Args:
+        n: steps on which the model gave a standard deviation.
+        levels: what share should lie inside.
+        coverage: what share does, for each level.
+        mean_std: mean standard deviation.
+    """
+
+    n: int
+    levels: tuple[float, ...]
+    coverage: tuple[float, ...]
+    mean_std: float
+
+    def at(self, level: float) -> float:
+        """The coverage at one of the levels."""
+        return self.coverage[self.levels.index(level)]
+
+
+@dataclass(frozen=True, slots=True)
+class StatusFidelity:
+    """Predicted against real statuses of executed attempts.
+
+    Args:
+        names: of the S statuses.
+        confusion: int64, shape (S, S). Attempts by real (row) and predicted (column) status.
+        n_error_types: attempts whose real feedback names an exception.
+        error_type_accuracy: share of them for which the predicted feedback names the same; NaN where there are none.
+    """
+
+    names: tuple[str, ...]
+    confusion: NDArray[np.int64]
+    n_error_types: int
+    error_type_accuracy: float
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the attempts whose status is predicted; NaN where none was answered."""
+        return _share(int(np.trace(self.confusion)), int(self.confusion.sum()))
+
+    @property
+    def commonest(self) -> float:
+        """Share of the commonest real status: the accuracy of always predicting it."""
+        return _share(int(self.confusion.sum(axis=1).max()), int(self.confusion.sum()))
+
+
+@dataclass(frozen=True, slots=True)
+class HorizonFidelity:
+    """Errors of observations that were imagined some steps ahead along real actions.
+
+    Args:
+        steps: the horizons.
+        error: root mean square error, each entry in units of its own standard deviation over the data.
+        still: the same of a model that believes that nothing moves.
+        starts: rollouts compared.
+    """
+
+    steps: tuple[int, ...]
+    error: tuple[float, ...]
+    still: tuple[float, ...]
+    starts: int
+
+
+@dataclass(frozen=True, slots=True)
+class TerminationFidelity:
+    """Predicted against real ends of episodes, step by step.
+
+    Args:
+        n_real: steps that really terminated.
+        n_predicted: steps that the model believed to terminate.
+        n_both: steps that both did.
+    """
+
+    n_real: int
+    n_predicted: int
+    n_both: int
+
+    @property
+    def precision(self) -> float:
+        """Share of the predicted ends that were real; NaN without any."""
+        return self.n_both / self.n_predicted if self.n_predicted else float("nan")
+
+    @property
+    def recall(self) -> float:
+        """Share of the real ends that were predicted; NaN without any."""
+        return self.n_both / self.n_real if self.n_real else float("nan")
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of both; NaN where no episode ended and none was believed to."""
+        total = self.n_real + self.n_predicted
+        return 2 * self.n_both / total if total else float("nan")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FidelityReport:
+    """How good a world model is on real steps that it has not learnt from.
+
+    Args:
+        model: the name of its class.
+        transitions: real steps given.
+        reward: errors of the rewards; of a factored environment, of each attempt's value.
+        calibration: of ``reward_std``; None where the model never gave one.
+        status: statuses and error types; None where the environment is not factored.
+        horizon: observation errors over several steps; None where nothing follows on anything, or observations are no numbers.
+        termination: ends of episodes; None in factored environments, whose bookkeeping ends them exactly.
+        scatter: float64, shape (M, 2). Real and predicted rewards of at most 2,000 of the steps, for the plot.
+    """
+
+    model: str
+    transitions: int
+    reward: RewardFidelity
+    calibration: Calibration | None
+    status: StatusFidelity | None
+    horizon: HorizonFidelity | None
+    termination: TerminationFidelity | None
+    scatter: NDArray[np.float64]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but the scatter, as numbers, texts, lists and dicts; what is unknown is None."""
+        parts = {name: getattr(self, name) for name in ("reward", "calibration", "status", "horizon", "termination")}
+        document: dict[str, Any] = {"model": self.model, "transitions": self.transitions}
+        document |= {name: None if part is None else _plain(asdict(part)) for name, part in parts.items()}
+        document["reward"] |= {"unknown": self.reward.unknown, "r2": _plain(self.reward.r2)}
+        if self.status is not None:
+            document["status"] |= {name: _plain(getattr(self.status, name)) for name in ("accuracy", "commonest")}
+        if self.termination is not None:
+            names = ("precision", "recall", "f1")
+            document["termination"] |= {name: _plain(getattr(self.termination, name)) for name in names}
+        return document
+
+    def table(self) -> Table:
+        """The measures, for people."""
+        from rich.table import Table
+
+        shown = Table(title=f"{self.model} on {self.transitions:,} real steps")
+        for heading in ("measure", "value", "what it says"):
+            shown.add_column(heading, justify="right" if heading == "value" else "left")
+        for row in self._rows():
+            shown.add_row(*row)
+        return shown
+
+    def confusion_table(self) -> Table | None:
+        """Attempts by real and predicted status; statuses that never occur are left out. None where there are no attempts."""
+        from rich.table import Table
+
+        if self.status is None or not self.status.confusion.any():
+            return None
+        counts = self.status.confusion
+        kept = np.flatnonzero(counts.sum(axis=0) + counts.sum(axis=1))
+        shown = Table("really \\ predicted", *(self.status.names[column] for column in kept), title="statuses")
+        for row in kept:
+            shown.add_row(self.status.names[row], *(str(counts[row, column]) for column in kept))
+        return shown
+
+    def show(self, console: Console) -> None:
+        """Print the tables."""
+        console.print(self.table())
+        confusion = self.confusion_table()
+        if confusion is not None:
+            console.print(confusion)
+
+    def plot(self, path: str | Path) -> None:
+        """Draw all that was measured into one image file."""
+        from wmrl_gym.world_models.evaluation.plots import draw
+
+        draw(self, Path(path))
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        reward = self.reward
+        what = "value of an attempt" if self.status is not None else "reward"
+        rows = [
+            (f"{what}: MAE", _number(reward.mae), f"of the {reward.n:,} steps that were answered"),
+            ("not answered", f"{reward.n_unknown:,}", f"{reward.unknown:.1%}: unknown, and not scored"),
+            ("bias", _number(reward.bias, sign="+"), "mean of predicted minus real"),
+            ("variance", _number(reward.variance), f"of the error; real ones vary by {_number(reward.real_variance)}"),
+            ("R²", _number(reward.r2), "share of the real variance explained"),
+            ("rank correlation", _number(reward.rank_correlation), f"within {reward.n_groups:,} groups, Spearman's"),
+        ]
+        if self.calibration is not None:
+            for level in (0.5, 0.9):
+                rows.append((f"coverage at {level:.0%}", f"{self.calibration.at(level):.0%}", "by reward_std"))
+        if self.status is not None:
+            accuracy, commonest = _percent(self.status.accuracy), _percent(self.status.commonest)
+            rows.append(("status accuracy", accuracy, f"the commonest alone: {commonest}"))
+            told = f"of {self.status.n_error_types:,} named exceptions"
+            rows.append(("error type accuracy", _number(self.status.error_type_accuracy), told))
+        if self.termination is not None:
+            ends = f"{self.termination.n_real:,} real and {self.termination.n_predicted:,} predicted ends"
+            rows.append(("termination F1", _number(self.termination.f1), ends))
+        if self.horizon is not None:
+            for steps, error, still in zip(self.horizon.steps, self.horizon.error, self.horizon.still, strict=True):
+                rows.append(
+                    (f"observation, {steps} ahead", _number(error), f"of a standard deviation; standing still {still:.3g}")
+                )
+        return rows
+
+
+def _number(value: float, sign: str = "") -> str:
+    return "-" if np.isnan(value) else f"{value:{sign}.4g}"
+
+
+def _percent(share: float) -> str:
+    return "-" if np.isnan(share) else f"{share:.0%}"
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else float("nan")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, (tuple, list)):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and np.isnan(value) else value

@@ -1,0 +1,288 @@
+"""A world model of factored environments: predicts the outcome of an attempt, and nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from wmrl_gym import batch
+from wmrl_gym.data.transitions import Transitions
+from wmrl_gym.factored import Outcome, draw
+from wmrl_gym.world_models.attempts import AttemptModel, Foresight
+from wmrl_gym.world_models.base import DataSpan, Interface, WorldModelError
+from wmrl_gym.world_models.outcome.checkpoint import Saved
+from wmrl_gym.world_models.outcome.encoders import HashingEncoder, NoEncoder, TextEncoder, TfidfEncoder
+from wmrl_gym.world_models.outcome.fit import PRIOR_STD, Evidence, Fit, Stages, encode, fit, objects
+
+EncoderChoice = Literal["tfidf", "hashing", "none"]
+_BY_NAME: dict[str, type[TextEncoder]] = {each.kind: each for each in (TfidfEncoder, HashingEncoder, NoEncoder)}
+_SHOWN = 3
+"""Neighbours told of where observations hold text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What an update brings: all the evidence, how many executions there have been, and the fit, None before there are enough."""
+
+    evidence: Evidence | None
+    executions: int
+    fit: Fit | None
+
+
+class OutcomeModel(AttemptModel):
+    """Learns (task, attempt) -> status, value and how sure it is of that, from real executions.
+
+    Two stages (the value of code that runs and the chance that it runs have different causes): a forest over the statuses, and
+    one over the value of the attempts whose status leaves it open. The predicted value is the expectation over both, and its
+    doubt is calibrated on what the trees did not see. So are the probabilities that :meth:`chances` gives; the expectation takes
+    the forest's own, whose squared error is smaller. What needs no execution, such as a syntax error, is answered exactly by the
+    environment's own gate.
+
+    Where ``neighbours`` is not 0, ``info`` tells of the most similar executed attempts, the nearest first, as arrays of shape (B,
+    neighbours): ``neighbour`` (the number of the execution, see :meth:`execution`; -1 for none), ``neighbour_distance``,
+    ``neighbour_status`` and ``neighbour_value``.
+
+    Args:
+        n_trees: trees in each forest.
+        min_executions: real executions before the first fit; until then :attr:`fitted` is False.
+        encoder: what is added to the environment's own features: ``"tfidf"`` (words of the executed code), ``"hashing"`` (words
+            by their hash, quickest), ``"none"``, or a :class:`TextEncoder`, such as ``SentenceEncoder`` or ``CausalLMEncoder``.
+        neighbours: executed attempts told of in ``info``; None is three where observations hold text, else none.
+        capacity: executions kept for training; beyond that, older ones are thinned out at random.
+        sample: draw one outcome from the predicted distribution instead of its expectation.
+        seed: of the forests.
+
+    Raises:
+        ValueError: an argument out of range.
+    """
+
+    learns_aside: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        n_trees: int = 48,
+        *,
+        min_executions: int = 8,
+        encoder: EncoderChoice | TextEncoder = "tfidf",
+        neighbours: int | None = None,
+        capacity: int = 4096,
+        sample: bool = False,
+        seed: int = 0,
+    ) -> None:
+        if n_trees < 2:
+            raise ValueError(f"n_trees must be at least 2, since their spread is the uncertainty, got {n_trees}")
+        if min_executions < 2:
+            raise ValueError(f"min_executions must be at least 2, got {min_executions}")
+        if capacity < min_executions:
+            raise ValueError(f"capacity must be at least min_executions, {min_executions}, got {capacity}")
+        if neighbours is not None and neighbours < 0:
+            raise ValueError(f"neighbours must be 0 or more, got {neighbours}")
+        if not isinstance(encoder, TextEncoder):
+            if encoder not in _BY_NAME:
+                raise ValueError(f'encoder must be "tfidf", "hashing", "none" or a TextEncoder, got {encoder!r}')
+            encoder = _BY_NAME[encoder]()
+        self.n_trees, self.min_executions, self.encoder = n_trees, min_executions, encoder
+        self.neighbours, self.capacity, self.sample, self.seed = neighbours, capacity, sample, seed
+        self._learnt = Learnt(None, 0, None)
+        self._waiting: Saved | None = None
+
+    @property
+    def executions(self) -> int:
+        """Executions ever learnt from."""
+        return self._learnt.executions
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """The executed attempts that are kept; None before the first."""
+        return self._learnt.evidence
+
+    @property
+    def fitted(self) -> bool:
+        return self._learnt.fit is not None
+
+    @property
+    def span(self) -> DataSpan:
+        """Which executions the present fit was trained on."""
+        evidence = self._learnt.evidence
+        if evidence is None or self._learnt.fit is None or not len(evidence.number):
+            return DataSpan(0, 0, 0, {})
+        by_context = Counter(self.factored.contexts[each] if each >= 0 else "elsewhere" for each in evidence.context)
+        return DataSpan(int(evidence.number[0]), int(evidence.number[-1]) + 1, len(evidence.number), dict(by_context))
+
+    def bind(self, interface: Interface) -> None:
+        super().bind(interface)
+        self._stages = Stages(self._fixed, self.factored.reward_range)
+        if self._waiting is not None:
+            self._take_over(self._waiting)  # loaded before it knew the environment
+
+    def execution(self, number: int) -> tuple[str, Outcome]:
+        """The code and the outcome (a batch of one) of an execution that ``info["neighbour"]`` names.
+
+        Raises:
+            KeyError: it is not kept.
+        """
+        evidence = self._learnt.evidence
+        rows = np.flatnonzero(evidence.number == number) if evidence is not None else np.zeros(0, np.int64)
+        if evidence is None or not len(rows):
+            raise KeyError(f"execution {number} is not kept")
+        return str(evidence.text[rows[0]]), batch.take(evidence.outcome, rows)
+
+    def chances(self, attempt: Any) -> NDArray[np.float64]:
+        """Calibrated probability of each status, where the gate does not answer: float64, shape (B, S), rows summing to 1."""
+        known = self._learnt.fit
+        features, text = self.factored.features(attempt), self.factored.text(attempt)
+        if known is None:
+            return self._chances(features)
+        return known.calibration(self._chances(encode(known.encoder, features, text)))
+
+    def foresee(
+        self, attempt: Any, context: NDArray[np.int64], *, seed: NDArray[np.int64], rng: np.random.Generator
+    ) -> Foresight:
+        known, features = self._learnt.fit, self.factored.features(attempt)
+        x = features if known is None else encode(known.encoder, features, self.factored.text(attempt))
+        chances = self._chances(x)
+        outcome, std = self._expect(x, chances)
+        if self.sample:
+            outcome = self._draw(outcome, std, chances, seed)
+        text = self.factored.shows_text
+        told = (_SHOWN if text else 0) if self.neighbours is None else self.neighbours
+        info: dict[str, NDArray[Any]] = {}
+        if told or (text and known is not None):
+            distance = np.zeros((len(x), 0)) if known is None else known.distances(x)
+            info = self._told(distance, told) if told else {}
+            outcome = replace(outcome, feedback=self._nearest_feedback(outcome, distance)) if text else outcome
+        gated = self._gated(attempt, Foresight(outcome, std, info))
+        return replace(gated, outcome=self.factored.describe(attempt, gated.outcome)) if text else gated
+
+    def update(self, transitions: Transitions, rng: np.random.Generator) -> dict[str, float]:
+        return self.adopt(self.digest(transitions, rng))
+
+    def digest(self, transitions: Transitions, rng: np.random.Generator) -> Learnt:
+        if transitions.attempt is None or transitions.outcome is None:
+            raise WorldModelError("OutcomeModel learns from transitions that hold attempts and outcomes; these hold none")
+        gated, _ = self.factored.gate(transitions.attempt)
+        usable = transitions.outcome.known & ~gated
+        attempt = batch.take(transitions.attempt, usable)
+        text = objects(list(self.factored.text(attempt)))
+        before = self._learnt
+        number = before.executions + np.arange(len(text), dtype=np.int64)
+        outcome = batch.take(transitions.outcome, usable)
+        evidence = Evidence(self.factored.features(attempt), text, transitions.context[usable], outcome, number)
+        if before.evidence is not None:
+            evidence = before.evidence.joined(evidence, capacity=self.capacity, seed=self.seed)
+        elif len(text) > self.capacity:
+            evidence = batch.take(evidence, np.arange(len(text) - self.capacity, len(text)))
+        return Learnt(evidence, before.executions + len(text), self._fitted_on(evidence) if len(text) else before.fit)
+
+    def adopt(self, digested: Any) -> dict[str, float]:
+        self._learnt = digested
+        known = self._learnt.fit
+        return {"wm/executions": float(self.executions), **({} if known is None else known.measures)}
+
+    def _fitted_on(self, evidence: Evidence) -> Fit | None:
+        if len(evidence.text) < self.min_executions:
+            return None
+        return fit(
+            evidence,
+            self._stages,
+            encoder=self.encoder,
+            n_trees=self.n_trees,
+            seed=self.seed,
+            min_executions=self.min_executions,
+        )
+
+    def _expect(self, x: NDArray[np.float32], chances: NDArray[np.float64]) -> tuple[Outcome, NDArray[np.float64]]:
+        """Expected outcomes, and the standard deviation of their values' errors."""
+        n, known = len(x), self._learnt.fit
+        open_mean, open_variance = self._stages.guess(n)
+        if known is not None and known.value is not None:
+            predicted, spread = known.value.predict(x)
+            open_mean, open_variance = predicted[:, 0], spread[:, 0]
+        mean, variance = self._stages.mix(chances, open_mean, open_variance)
+        std = np.full(n, np.nan) if known is None else np.sqrt(known.noise + known.slope * variance)
+        status = chances.argmax(axis=1)
+        shown = np.where(self._open[status], open_mean, self._fixed[status])
+        feedback = np.full(n, "", dtype=object)
+        return Outcome(status, mean, shown, feedback, np.ones(n, bool), np.zeros(n), np.zeros(n)), std
+
+    def _chances(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
+        known = self._learnt.fit
+        if known is None:
+            # Nothing is known: the status whose value varies, the only one that is informative to try.
+            return np.tile(self._open / self._open.sum(), (len(x), 1))
+        return known.chances.predict(x)[0]
+
+    def _draw(self, outcome: Outcome, std: NDArray[np.float64], chances: NDArray[np.float64], seed: NDArray[np.int64]) -> Outcome:
+        """One outcome from each distribution: a status, and a value of that status. Each rollout draws by its own seed."""
+        cumulative = chances.cumsum(axis=1)
+        first, second = _uniform(seed), _uniform(seed + 2**31)
+        status = np.minimum((first[:, None] * cumulative[:, -1:] > cumulative).sum(axis=1), chances.shape[1] - 1)
+        noise = np.nan_to_num(std, nan=PRIOR_STD) * ndtri(second)
+        low, high = self.factored.reward_range
+        value = np.where(self._open[status], np.clip(outcome.shown + noise, low, high), self._fixed[status])
+        return replace(outcome, status=status, value=value, shown=value)
+
+    def _told(self, distance: NDArray[np.float64], count: int) -> dict[str, NDArray[Any]]:
+        """The nearest executed attempts, for ``info``."""
+        n, evidence = len(distance), self._learnt.evidence
+        info: dict[str, NDArray[Any]] = {
+            "neighbour": np.full((n, count), -1, np.int64),
+            "neighbour_distance": np.full((n, count), np.nan),
+            "neighbour_status": np.full((n, count), -1, np.int64),
+            "neighbour_value": np.full((n, count), np.nan),
+        }
+        if evidence is not None and distance.shape[1]:
+            nearest = np.argsort(distance, axis=1, kind="stable")[:, :count]
+            there = slice(0, nearest.shape[1])
+            info["neighbour"][:, there] = evidence.number[nearest]
+            info["neighbour_distance"][:, there] = np.take_along_axis(distance, nearest, axis=1)
+            info["neighbour_status"][:, there] = evidence.outcome.status[nearest]
+            info["neighbour_value"][:, there] = evidence.outcome.value[nearest]
+        return info
+
+    def _nearest_feedback(self, outcome: Outcome, distance: NDArray[np.float64]) -> NDArray[np.object_]:
+        """What the most similar executed attempt with the predicted status was told; "" where there is none."""
+        evidence = self._learnt.evidence
+        feedback = np.full(len(distance), "", dtype=object)
+        if evidence is None or not distance.shape[1]:
+            return feedback
+        alike = evidence.outcome.status == outcome.status[:, None]
+        found = alike.any(axis=1)
+        feedback[found] = evidence.outcome.feedback[np.where(alike, distance, np.inf).argmin(axis=1)[found]]
+        return feedback
+
+    def save(self, path: str | Path) -> None:
+        """Write the evidence; the trees grow again from it, the same ones, when it is loaded."""
+        Saved.of(self).write(Path(path))
+
+    def load(self, path: str | Path) -> None:
+        """Read what :meth:`save` wrote, settings included.
+
+        The environment may have other contexts than the one that the model was trained in: what it knows of each is kept by name.
+
+        Raises:
+            WorldModelError: the folder holds no such model, or one that other features or another network made.
+        """
+        saved = Saved.read(Path(path))
+        self.encoder = saved.encoder_like(self.encoder)
+        for name, value in saved.settings.items():
+            setattr(self, name, value)
+        self._learnt, self._waiting = Learnt(None, saved.executions, None), saved
+        if self.interface is not None:
+            self._take_over(saved)
+
+    def _take_over(self, saved: Saved) -> None:
+        evidence = saved.evidence_for(self.factored)
+        self._learnt = Learnt(evidence, saved.executions, None if evidence is None else self._fitted_on(evidence))
+        self._waiting = None
+
+
+def _uniform(seed: NDArray[np.int64]) -> NDArray[np.float64]:
+    """A number strictly between 0 and 1 for each seed, float64, shape (B,)."""
+    return (draw(seed, 2**52) + 0.5) / 2**52

@@ -1,0 +1,377 @@
+"""What the correction wrappers do to a batch of rewards; the single and the vector wrappers share it.
+
+A core reads and writes the info arrays of one step (n rows) and returns the rewards. It never touches a step on which no reward
+is due, one whose reward is not valid, or the step at which a vector environment resets a slot.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmrl_gym.corrections import (
+    ActionSigns,
+    AdaptiveKappa,
+    Judgement,
+    OnlineCalibration,
+    PairMeasures,
+    ResidualVariance,
+    RewardGuard,
+    residual_reward,
+)
+
+if TYPE_CHECKING:
+    from wmrl_gym.engine.engine import Engine
+
+Info = dict[str, NDArray[Any]]
+
+STEP_KEYS = (
+    "anchor",
+    "group",
+    "propensity",
+    "context",
+    "depth",
+    "pair",
+    "wm_reward",
+    "wm_reward_std",
+    "real_reward",
+    "calibrated_reward",
+    "residual_var",
+    "reward_due",
+    "reward_valid",
+    "weight",
+)
+"""The info keys that are there at every reset and step of an environment with a world model."""
+
+
+_DEPTHS = 16
+"""Classes of depth."""
+
+_WAITING_PAIRS = 100_000
+"""Background anchors whose truth is awaited; beyond that the oldest, which nobody has asked for, are forgotten."""
+
+
+class OrderError(ValueError):
+    """Wrappers stand in an order that makes no sense; the message gives the one that does."""
+
+
+class Correction(ABC):
+    """One correction of rewards, fed by the anchor stream."""
+
+    name: ClassVar[str]
+    written: tuple[str, ...] = ()
+    """Info keys that :meth:`correct` changes."""
+
+    def attach(self, engine: Engine, below: list[Correction]) -> None:
+        """Meet the engine and its anchor stream, and the corrections that act before this one.
+
+        Raises:
+            OrderError: this correction does not belong above those.
+        """
+        self.check_order([type(correction) for correction in below])
+        self.engine = engine
+        self.stream = engine.stream
+        self.cursor = engine.stream.added
+        self.below = below
+        self.group_size = engine.episodes.group_size
+
+    def contexts(self, context: NDArray[np.int64], depth: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What a calibrator takes for the context of each step: the task, and where states are predicted too the depth.
+
+        A reward that is predicted from a predicted state is the worse the longer that chain is; depths are taken together by
+        doublings (1, 2 and 3, 4 to 7, ...), since errors compound.
+
+        Args:
+            context: int64, shape (n,).
+            depth: steps since the episode's start, int64, shape (n,).
+        """
+        if not self.engine.by_depth:
+            return context
+        doublings = np.log2(np.maximum(depth, 1)).astype(np.int64)
+        return context * _DEPTHS + np.minimum(doublings, _DEPTHS - 1)
+
+    @classmethod
+    def check_order(cls, below: list[type[Correction]]) -> None:
+        """Raise :class:`OrderError` unless this correction may stand above those."""
+        if cls.name in [each.name for each in below]:
+            raise OrderError(f"{cls.name} is there twice; {RIGHT_ORDER}")
+
+    @abstractmethod
+    def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
+        """The corrected rewards of n steps, float64, shape (n,); the arrays in ``info`` may be changed.
+
+        Args:
+            reward: float64, shape (n,).
+            info: arrays of n rows.
+            action: the n actions, for corrections that learn from what was done.
+        """
+
+    @abstractmethod
+    def stats(self) -> dict[str, float]:
+        """What a log should say."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that changes in a run."""
+        return {"cursor": self.cursor}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Return to what :meth:`state_dict` described."""
+        self.cursor = int(state["cursor"])
+
+
+def payable(info: Info) -> NDArray[np.bool_]:
+    """The steps that owe a valid reward which the model predicted: bool, shape (n,)."""
+    rows: NDArray[np.bool_] = info["reward_due"].astype(bool) & info["reward_valid"].astype(bool)
+    return rows & np.isfinite(info["wm_reward"])
+
+
+class Debiasing(Correction):
+    """Passes predicted rewards through f, and refits f on the pairs that have arrived since."""
+
+    name = "OnlineDebiasing"
+    written: tuple[str, ...] = ("calibrated_reward", "residual_var")
+
+    def __init__(self, calibration: OnlineCalibration, *, guard: RewardGuard | None = None) -> None:
+        self.calibration = calibration
+        span = calibration.reward_range
+        self.residual = ResidualVariance(width=1.0 if span is None else span[1] - span[0])
+        self.measures = PairMeasures()
+        self.guard = guard
+        if guard is not None:
+            self.written = (*type(self).written, "anchor", "propensity", "real_reward")
+        self._stale = 0
+        self._unconfirmed, self._verified = 0, 0
+        self._inverse = (0, 1.0)
+
+    @classmethod
+    def check_order(cls, below: list[type[Correction]]) -> None:
+        super().check_order(below)
+        if below:
+            raise OrderError(f"{cls.name} must stand below {below[0].name}, which needs its calibrated rewards; {RIGHT_ORDER}")
+
+    def attach(self, engine: Engine, below: list[Correction]) -> None:
+        """See :meth:`Correction.attach`; with a guard the engine keeps what it takes to execute imagined episodes."""
+        super().attach(engine, below)
+        if self.guard is not None:
+            engine.keep_log()
+
+    def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
+        rows = payable(info)
+        if rows.any():
+            columns = ("wm_reward", "wm_reward_std", "context", "depth")
+            predicted, std, context, depth = (info[name][rows] for name in columns)
+            said = self.believe(predicted, std, context, depth)
+            if said.unconfirmed.any():
+                self._verify(np.flatnonzero(rows)[said.unconfirmed], info)
+            info["calibrated_reward"][rows] = said.value
+            info["residual_var"][rows] = self.residual.variance
+            imagined = rows & ~np.isfinite(info["real_reward"])
+            self._stale += int(imagined.sum())
+            reward = np.where(imagined, info["calibrated_reward"], np.where(rows, info["real_reward"], reward))
+        # Only now may this step's own pairs be learnt from: otherwise f would have seen the truth it is to predict.
+        self.learn()
+        return reward
+
+    def believe(
+        self,
+        predicted: NDArray[np.float64],
+        std: NDArray[np.float64],
+        context: NDArray[np.int64],
+        depth: NDArray[np.int64],
+    ) -> Judgement:
+        """f of n raw predictions as it is now, held down by the guard if there is one.
+
+        Args:
+            predicted: float64, shape (n,).
+            std: the model's own standard deviations, float64, shape (n,); NaN where it does not know.
+            context: int64, shape (n,).
+            depth: int64, shape (n,).
+        """
+        x = predicted.astype(np.float64)
+        f = self.calibration.predict(x, context=self.contexts(context, depth))
+        if self.guard is None or not self.guard.ready:
+            return Judgement(f, np.zeros(len(f), bool))
+        span = self.calibration.reward_range or (0.0, 1.0)
+        error, width = self.calibration.standard_error(x), span[1] - span[0]
+        said = self.guard.judge(x, calibrated=f, standard_error=error, std=std.astype(np.float64), width=width)
+        return Judgement(np.maximum(said.value, span[0]), said.unconfirmed)
+
+    def _verify(self, slots: NDArray[np.int64], info: Info) -> None:
+        """Have some of the episodes executed whose predictions nothing confirms, the highest first."""
+        self._unconfirmed += len(slots)
+        imagined = slots[~np.isfinite(info["real_reward"][slots]) & ~info["anchor"][slots].astype(bool)]
+        if len(imagined):
+            taken, truths = self.engine.verify(imagined[np.argsort(-info["wm_reward"][imagined], kind="stable")])
+            self._verified += int(taken.sum())
+            for slot, truth in truths.items():
+                info["real_reward"][slot], info["anchor"][slot] = truth, True
+        if self.engine.options.anchor_mode == "blocking":
+            # Those that ran did so because of what was predicted, and not by chance.
+            info["propensity"][slots[np.isfinite(info["real_reward"][slots])]] = 1.0
+
+    def learn(self) -> None:
+        """Take in the pairs that have arrived, once they are a 32nd of those that f knows, or 128: fewer would not move it."""
+        if self.stream.added - self.cursor < max(1, min(self.calibration.n_pairs // 32, 128)):
+            return
+        pairs, self.cursor = self.stream.since(self.cursor)
+        context = self.contexts(pairs.context, pairs.step)
+        before = self.calibration.predict(pairs.predicted, context=context)
+        self.residual.update(before, pairs.real, weight=self._evened(pairs.propensity))
+        self.measures.update(pairs.predicted, before, pairs.real, group=pairs.group, context=context, propensity=pairs.propensity)
+        self.calibration.push(pairs.predicted, pairs.real, context=context)
+        if self.guard is not None:
+            self.guard.learn(pairs.predicted, pairs.real, pairs.predicted_std)
+        self._stale = 0
+
+    def _evened(self, propensity: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Inverse propensities over their running mean: 1, where anchors are chosen evenly. float64, shape (n,)."""
+        count, mean = self._inverse
+        weight = np.ones(len(propensity))
+        for at, inverse in enumerate((1.0 / propensity).tolist()):
+            count += 1
+            mean += (inverse - mean) / min(count, 500)
+            weight[at] = inverse / mean
+        self._inverse = count, float(mean)
+        return weight
+
+    def stats(self) -> dict[str, float]:
+        own = {
+            "debias/pairs": float(self.calibration.n_pairs),
+            "debias/rejected": float(self.calibration.n_rejected),
+            "debias/rmse": float(np.sqrt(self.residual.variance)),
+            "debias/stale": float(self._stale),
+        }
+        if self.guard is not None:
+            own |= {"guard/unconfirmed": float(self._unconfirmed), "guard/verified": float(self._verified)}
+        return own | {f"debias/{name}": value for name, value in self.measures.stats().items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {
+            "calibration": self.calibration.state_dict(),
+            "residual": self.residual.state_dict(),
+            "measures": self.measures.state_dict(),
+            "guard": None if self.guard is None else self.guard.state_dict(),
+            "counts": (self._stale, self._unconfirmed, self._verified),
+            "inverse": self._inverse,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.calibration.load_state_dict(state["calibration"])
+        self.residual.load_state_dict(state["residual"])
+        self.measures.load_state_dict(state["measures"])
+        if self.guard is not None and state["guard"] is not None:
+            self.guard.load_state_dict(state["guard"])
+        self._stale, self._unconfirmed, self._verified = state["counts"]
+        self._inverse = state["inverse"]
+
+
+class Residual(Correction):
+    """Adds to each anchor's reward what its truth says against f, scaled by how rare anchors are."""
+
+    name = "ResidualCorrection"
+    written = ()
+
+    def __init__(self, kappa: float | AdaptiveKappa, *, late: bool, max_gain: float) -> None:
+        if not isinstance(kappa, AdaptiveKappa) and not 0.0 <= kappa <= 1.0:
+            raise ValueError(f"kappa must be in [0, 1], got {kappa}")
+        if not max_gain > 0:
+            raise ValueError(f"max_gain must be positive, got {max_gain}")
+        self._kappa = kappa
+        self.late = late
+        self.max_gain = max_gain
+        self._waiting: dict[int, tuple[float, float, NDArray[np.float64] | None]] = {}
+        self._signs = ActionSigns()
+
+    @classmethod
+    def check_order(cls, below: list[type[Correction]]) -> None:
+        super().check_order(below)
+        if Debiasing not in below:
+            raise OrderError(f"{cls.name} needs OnlineDebiasing below it: its residuals are taken against f; {RIGHT_ORDER}")
+        if any(issubclass(each, Denoising) for each in below):
+            raise OrderError(f"{cls.name} must stand below {Denoising.name}; {RIGHT_ORDER}")
+
+    @property
+    def kappa(self) -> float:
+        """The share of an anchor's residual that is passed on."""
+        return self._kappa.kappa if isinstance(self._kappa, AdaptiveKappa) else self._kappa
+
+    def gain(self, propensity: NDArray[np.float64]) -> NDArray[np.float64]:
+        """kappa / p, the factor of a residual: float64, shape (n,). At p = 1 every truth is known, so kappa is never below p."""
+        return np.minimum(np.maximum(self.kappa, propensity) / propensity, self.max_gain)
+
+    def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
+        f, real = info["calibrated_reward"], info["real_reward"]
+        rows = np.isfinite(f) & np.isfinite(real)
+        if rows.any():
+            p = info["propensity"][rows]
+            reward = reward.copy()
+            reward[rows] = residual_reward(f[rows], real[rows], anchor=True, propensity=p, kappa=self.gain(p) * p)
+            if isinstance(self._kappa, AdaptiveKappa):
+                self._kappa.update(real[rows] - f[rows], self._features(action, info, rows))
+        late = (info["pair"] >= 0) & np.isfinite(f) & ~np.isfinite(real)
+        if late.any():
+            features = self._features(action, info, late) if isinstance(self._kappa, AdaptiveKappa) else None
+            for at, row in enumerate(np.flatnonzero(late)):
+                feature = None if features is None else features[[at]]
+                self._waiting[int(info["pair"][row])] = (float(f[row]), float(info["propensity"][row]), feature)
+        while len(self._waiting) > _WAITING_PAIRS:
+            self._waiting.pop(next(iter(self._waiting)))
+        return reward
+
+    def _features(self, action: Any, info: Info, rows: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+        """What was done, in numbers that a bias may depend on; None for actions of several parts."""
+        if action is None or isinstance(action, dict):
+            return None
+        chosen = [each for each, wanted in zip(action, rows, strict=True) if wanted]
+        if not chosen or isinstance(chosen[0], (dict, tuple)):
+            return None
+        return self._signs(np.asarray(chosen), info["context"][rows])
+
+    def late_reward(self, pair: int, real: float, *, completion: float = 1.0) -> float:
+        """The corrected reward of a background anchor whose truth has arrived.
+
+        Args:
+            pair: its number.
+            real: its truth.
+            completion: share of the anchors whose truth arrives; the propensity is multiplied by it.
+        """
+        f, p, features = self._waiting.pop(pair)
+        if isinstance(self._kappa, AdaptiveKappa):
+            self._kappa.update(np.array([real - f]), features)
+        return f + float(self.gain(np.array([p * completion]))[0]) * (real - f)
+
+    def __contains__(self, pair: int) -> bool:
+        """Whether the truth of this pair is awaited."""
+        return pair in self._waiting
+
+    def forget(self, pair: int) -> None:
+        """The truth of this anchor will not arrive."""
+        self._waiting.pop(pair, None)
+
+    def stats(self) -> dict[str, float]:
+        return {"residual/kappa": self.kappa, "residual/waiting": float(len(self._waiting))}
+
+    def state_dict(self) -> dict[str, Any]:
+        adaptive = self._kappa.state_dict() if isinstance(self._kappa, AdaptiveKappa) else None
+        return super().state_dict() | {"waiting": dict(self._waiting), "adaptive": adaptive}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._waiting = dict(state["waiting"])
+        if isinstance(self._kappa, AdaptiveKappa):
+            self._kappa.load_state_dict(state["adaptive"])
+
+
+class Denoising(Correction):
+    """Trusts each reward by what its noise says; the modes are in :mod:`wmrl_gym.wrappers.denoising`."""
+
+    name = "InverseVarianceDenoising"
+    joins_late: ClassVar[bool] = True
+    """Whether background anchors need a trainer that joins their late truths."""
+
+
+RIGHT_ORDER = "the order is WorldModelWrapper, OnlineDebiasing, ResidualCorrection, InverseVarianceDenoising (innermost first)"
