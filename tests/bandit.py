@@ -11,7 +11,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from wmrl_gym.factored import Factored, Outcome, Step, draw
+from wmrl_gym.factored import Factored, Outcome, Step
+from wmrl_gym.randomness import draw
 
 
 @dataclass(frozen=True, slots=True)

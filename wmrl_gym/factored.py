@@ -188,23 +188,6 @@ class Factored(ABC, Generic[StateT, AttemptT]):
         """Release sandboxes and everything else that :meth:`execute` opened."""
 
 
-def draw(seed: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """A number below ``n`` for each seed, all equally likely: int64, shape (B,).
-
-    SplitMix64's finaliser (Steele, Lea and Flood 2014), vectorised, since a generator for each of hundreds of starts costs more
-    than all else that a start does.
-
-    >>> draw(np.arange(6), 3)
-    array([2, 1, 1, 1, 0, 2])
-    """
-    with np.errstate(over="ignore"):
-        z = seed.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x632BE59BD9B4E019)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z ^= z >> np.uint64(31)
-    return (z % np.uint64(n)).astype(np.int64)
-
-
 def resolve(factored: Factored[Any, AttemptT], attempt: AttemptT, *, pool: Executor | None = None) -> Outcome:
     """The true outcomes of a batch of attempts: from the gate where it is certain, else by executing them.
 

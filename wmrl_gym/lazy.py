@@ -13,8 +13,8 @@ def lazy(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any]
 
     Args:
         package: its name, ``__name__``.
-        modules: for each public name the module below the package that has it, such as ``{"EnsembleDynamics": "dynamics.model"}``;
-            ``""`` where the name is a module itself.
+        modules: for each public name the module below the package that has it, such as ``{"LocalModel": "llm.local"}``; ``""``
+            where the name is a module itself.
     """
 
     def get(name: str) -> Any:

@@ -8,15 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wmrl_gym.corrections.pairs import Floats, as_ints
+from wmrl_gym.randomness import scramble
 
 _UInts = NDArray[np.uint64]
-
-
-def _mix(keys: _UInts) -> _UInts:
-    """Scramble 64-bit keys (the finaliser of splitmix64)."""
-    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return keys ^ (keys >> np.uint64(31))
 
 
 class ActionSigns:
@@ -45,11 +39,11 @@ class ActionSigns:
             raise ValueError(f"dimension must be at least 1, got {dimension}")
         self.dimension, self.seed = int(dimension), int(seed)
         salt = np.random.default_rng(seed).integers(0, 2**63, dimension, dtype=np.uint64)
-        self._salt = _mix(salt)
+        self._salt = scramble(salt)
 
     def _signs(self, keys: _UInts) -> Floats:
         """Shape (..., D), of values -1 and 1, for keys of shape (...)."""
-        bits = _mix(keys[..., None] ^ self._salt) >> np.uint64(63)
+        bits = scramble(keys[..., None] ^ self._salt) >> np.uint64(63)
         return 2.0 * bits.astype(np.float64) - 1.0
 
     def __call__(self, action: ArrayLike, context: ArrayLike | None = None) -> Floats:
@@ -64,21 +58,21 @@ class ActionSigns:
         """
         actions = np.asarray(action)
         c = as_ints("context", context, size=len(actions)).astype(np.uint64)
-        where = _mix(c + np.uint64(self.seed) + np.uint64(1))
+        where = scramble(c + np.uint64(self.seed) + np.uint64(1))
         if actions.dtype.kind in "OUS":
             return np.stack([self._text(str(text), key) for text, key in zip(actions.ravel(), where, strict=True)])
         parts = actions.reshape(len(actions), -1)
-        place = _mix(np.arange(parts.shape[1], dtype=np.uint64) + np.uint64(1))
+        place = scramble(np.arange(parts.shape[1], dtype=np.uint64) + np.uint64(1))
         if parts.dtype.kind == "f":
             signs = self._signs(where[:, None] ^ place)
             projected: Floats = np.einsum("bp,bpd->bd", np.nan_to_num(parts), signs) / np.sqrt(max(parts.shape[1], 1))
             return projected
-        keys = _mix(where[:, None] ^ place ^ _mix(parts.astype(np.int64).astype(np.uint64) + np.uint64(7)))
+        keys = scramble(where[:, None] ^ place ^ scramble(parts.astype(np.int64).astype(np.uint64) + np.uint64(7)))
         out: Floats = self._signs(keys).sum(axis=1) / np.sqrt(max(parts.shape[1], 1))
         return out
 
     def _text(self, text: str, key: np.uint64) -> Floats:
         words = sorted(set(text.split())) or [""]
         codes = np.array([zlib.crc32(word.encode()) for word in words], dtype=np.uint64)
-        out: Floats = self._signs(_mix(codes) ^ key).sum(axis=0) / np.sqrt(len(words))
+        out: Floats = self._signs(scramble(codes) ^ key).sum(axis=0) / np.sqrt(len(words))
         return out

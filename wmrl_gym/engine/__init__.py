@@ -1,1 +1,1 @@
-"""How imagining is done: real and imagined steps, anchors, and learning. Wrappers and integrations stand on it; users need not."""
+"""How imagining is done: real and imagined steps, anchors, and learning."""

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym import batch
-from wmrl_gym.factored import Factored, Outcome, draw
+from wmrl_gym.factored import Factored, Outcome
+from wmrl_gym.randomness import draw
 from wmrl_gym.world_models.base import Interface, PairKind, Prediction, WorldModel, WorldModelError
 
 UNKNOWN_STATUS = -1

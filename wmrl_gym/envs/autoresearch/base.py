@@ -21,7 +21,8 @@ from wmrl_gym.envs.autoresearch.rules import NO_STATUS, Payment, Progress, Rewar
 from wmrl_gym.envs.autoresearch.tasks.format import Task
 from wmrl_gym.envs.autoresearch.tasks.grading import Grade, grade, ladder_value
 from wmrl_gym.envs.autoresearch.tasks.profile import META_FEATURES
-from wmrl_gym.factored import Factored, Outcome, Step, draw
+from wmrl_gym.factored import Factored, Outcome, Step
+from wmrl_gym.randomness import draw
 from wmrl_gym.sandbox import ExecutionResult, Limits, Sandbox, make_sandbox
 
 AttemptT = TypeVar("AttemptT")

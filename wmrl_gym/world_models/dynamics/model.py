@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym.data.transitions import Transitions
+from wmrl_gym.randomness import uniforms
 from wmrl_gym.world_models.base import DataSpan, Interface, PairKind, Prediction, WorldModel, WorldModelError
 from wmrl_gym.world_models.dynamics.checkpoint import Checkpoint
 from wmrl_gym.world_models.dynamics.codec import ActionCodec, ObservationCodec
 from wmrl_gym.world_models.dynamics.fit import Fit, FitSettings, fit
-from wmrl_gym.world_models.dynamics.noise import normals, uniforms
+from wmrl_gym.world_models.dynamics.noise import normals
 from wmrl_gym.world_models.dynamics.replay import Experience, Replay
 
 Propagation = Literal["ts1", "ts_inf", "mean"]

@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from wmrl_gym.randomness import WEYL, scramble
+
 WORD = r"[A-Za-z_]\w+"
 
 
@@ -77,7 +79,7 @@ class HashingEncoder(TextEncoder):
         row, token = _hashed_tokens(parts)
         neighbours = row[1:] == row[:-1]
         with np.errstate(over="ignore"):
-            pair = _scrambled(token[:-1] * _PAIR + token[1:])[neighbours]
+            pair = scramble(token[:-1] * _PAIR + token[1:])[neighbours]
         hashes = np.concatenate([token, pair])
         rows = np.concatenate([row, row[1:][neighbours]])
         cell = rows * self.width + (hashes % np.uint64(self.width)).astype(np.int64)
@@ -287,7 +289,7 @@ def _load(path: str | Path, *, device: str, dtype: str) -> tuple[Any, Any]:
 
 
 _IS_WORD = np.array([chr(byte).isalnum() or byte == ord("_") or byte >= 128 for byte in range(256)])
-_BASE = np.uint64(0x9E3779B97F4A7C15)
+_BASE = np.uint64(WEYL)
 _BASE_INVERSE = np.uint64(pow(int(_BASE), -1, 2**64))
 _PAIR = np.uint64(0xD1B54A32D192ED03)
 
@@ -307,7 +309,7 @@ def _hashed_tokens(parts: list[bytes]) -> tuple[NDArray[np.int64], NDArray[np.ui
     with np.errstate(over="ignore"):
         summed = np.zeros(len(data) + 1, np.uint64)
         np.cumsum((data.astype(np.uint64) + np.uint64(1)) * power[: len(data)], out=summed[1:])
-        token = _scrambled((summed[end] - summed[start]) * back[start])
+        token = scramble((summed[end] - summed[start]) * back[start])
     row = np.repeat(np.arange(len(parts)), [len(part) for part in parts])[start]
     return row, token
 
@@ -318,10 +320,3 @@ def _powers(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     with np.errstate(over="ignore"):
         pair = [np.cumprod(np.concatenate([[np.uint64(1)], np.full(count - 1, base)])) for base in (_BASE, _BASE_INVERSE)]
     return pair[0], pair[1]
-
-
-def _scrambled(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finaliser, since only a scrambled hash's low bits are as good as its high ones."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))

@@ -13,7 +13,8 @@ from scipy.special import ndtri
 
 from wmrl_gym import batch
 from wmrl_gym.data.transitions import Transitions
-from wmrl_gym.factored import Outcome, draw
+from wmrl_gym.factored import Outcome
+from wmrl_gym.randomness import draw
 from wmrl_gym.world_models.attempts import AttemptModel, Foresight
 from wmrl_gym.world_models.base import DataSpan, Interface, WorldModelError
 from wmrl_gym.world_models.outcome.checkpoint import Saved

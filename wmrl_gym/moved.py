@@ -1,0 +1,83 @@
+"""Modules of version 0.1 under the names that they had then: they import as before, with a ``DeprecationWarning``."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_AUTORESEARCH = {
+    "logic": "base",
+    "progress": "rules",
+    "task": "tasks.format",
+    **{name: f"tasks.{name}" for name in ("metrics", "grading", "leaderboard", "external", "metric_process", "peers")},
+    **{name: f"tasks.{name}" for name in ("validation", "scaffold", "profile")},
+    **{name: f"embedded.{name}" for name in ("catalogue", "recipes", "sources")},
+    **{f"design_{name}": f"design.{name}" for name in ("space", "models", "code")},
+    "static_features": "static.features",
+    "static_checks": "static.checks",
+}
+_WORLD_MODELS = {
+    "checkpoints": "storage",
+    "forest": "outcome.forest",
+    "encoders": "outcome.encoders",
+    "outcome_checkpoint": "outcome.checkpoint",
+    "outcome_fit": "outcome.fit",
+    **{f"dynamics_{name}": f"dynamics.{name}" for name in ("checkpoint", "codec", "fit", "inference", "networks", "training")},
+    **{f"llm_{name}": f"llm.{name}" for name in ("backends", "checkpoint", "local", "prompts", "schema")},
+    "chat": "llm.chat",
+    "chat_chances": "llm.chances",
+    "gguf_weights": "llm.gguf",
+    **{f"progress_{name}": f"progress.{name}" for name in ("clips", "networks", "training")},
+    "fidelity": "evaluation.fidelity",
+    "fidelity_plots": "evaluation.plots",
+    "fidelity_report": "evaluation.report",
+    "fitting": "evaluation.fitting",
+}
+_WRAPPERS = {
+    **{name: f"engine.{name}" for name in ("engine", "options", "execution", "episodes", "background", "ledger", "uncertainty")},
+    "judged": "engine.reward_only",
+    "cores": "wrappers.rewards",
+}
+MODULES = {
+    **{f"wmrl_gym.envs.autoresearch.{old}": f"wmrl_gym.envs.autoresearch.{new}" for old, new in _AUTORESEARCH.items()},
+    **{f"wmrl_gym.world_models.{old}": f"wmrl_gym.world_models.{new}" for old, new in _WORLD_MODELS.items()},
+    **{f"wmrl_gym.wrappers.{old}": f"wmrl_gym.{new}" for old, new in _WRAPPERS.items()},
+    "wmrl_gym.sandbox.rlimits": "wmrl_gym.sandbox.unisolated",
+}
+"""The module that stands today for each of version 0.1 that moved."""
+
+
+class _Alias(Loader):
+    """Gives an old name the module that stands today; nothing is executed twice."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(MODULES[spec.name])
+        self._own = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """The module has been executed already; it keeps the specification under which it was."""
+        module.__spec__ = self._own
+
+
+class MovedModules(MetaPathFinder):
+    """Finds modules by the names of version 0.1."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The module of today, and a warning that names it; None for every other name."""
+        if fullname not in MODULES:
+            return None
+        new = MODULES[fullname]
+        warnings.warn(f"{fullname} is {new} now; the old name goes with version 0.3", DeprecationWarning, stacklevel=2)
+        return ModuleSpec(fullname, _Alias())
+
+
+def keep_old_names() -> None:
+    """Let the import system know of the old names; a second call changes nothing."""
+    if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
+        sys.meta_path.append(MovedModules())
