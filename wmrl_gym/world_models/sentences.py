@@ -83,7 +83,7 @@ class TransformerSentences:
         tokens = tokenizer(list(sentences), padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt").to(
             self.device
         )
-        with torch.no_grad():
+        with predicting():
             hidden = model(**tokens).last_hidden_state
         mask = tokens["attention_mask"].unsqueeze(-1)
         mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1)

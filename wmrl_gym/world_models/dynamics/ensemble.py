@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import silu, softplus
+from torch.nn.functional import hardswish, silu, softplus
 
 from wmrl_gym.world_models.torch_state import predicting
 
@@ -21,8 +22,12 @@ _FAR = np.float32(10.0)
 """Inputs are taken at most so many standard deviations from the mean: nothing was learnt beyond."""
 _PADDED = 128
 """Up to so many rows the number of calls costs more than the arithmetic: one product takes all members, padded alike."""
-_BLOCK = 256
-"""Rows that all members answer at once: the activations of more would travel to memory and back between layers."""
+_BLOCK = 512
+"""Rows evaluated at once: the activations of more would travel to memory and back between layers."""
+
+Activation = Literal["hardswish", "silu"]
+_TORCH: dict[Activation, Callable[..., Tensor]] = {"hardswish": hardswish, "silu": silu}
+_Layers = Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +67,18 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class EnsembleMLP:
-    """A multi-layer perceptron (SiLU) for each of E members.
+    """A multi-layer perceptron for each of E members.
 
     Args:
         weights: for each layer, float32, shape (E, in, out).
         biases: for each layer, float32, shape (E, 1, out).
+        activation: between the layers. Hard swish (arXiv 1905.02244) takes a fifth of the time of SiLU, which it is made after
+            and which version 0.1 had.
     """
 
     weights: tuple[Tensor, ...]
     biases: tuple[Tensor, ...]
+    activation: Activation = "hardswish"
 
     @classmethod
     def random(cls, sizes: Sequence[int], n_members: int, rng: np.random.Generator) -> EnsembleMLP:
@@ -96,7 +104,7 @@ class EnsembleMLP:
     def with_parameters(self, parameters: Sequence[Tensor]) -> EnsembleMLP:
         """The same network with other tensors, in the order of :attr:`parameters`."""
         n = len(self.weights)
-        return EnsembleMLP(tuple(parameters[:n]), tuple(parameters[n:]))
+        return EnsembleMLP(tuple(parameters[:n]), tuple(parameters[n:]), self.activation)
 
     def members(self, index: Sequence[int]) -> EnsembleMLP:
         """The network of some members only, copied, free of gradients."""
@@ -107,7 +115,7 @@ class EnsembleMLP:
         last = len(self.weights) - 1
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = torch.baddbmm(bias, x, weight)
-            x = silu(x) if layer < last else x
+            x = _TORCH[self.activation](x) if layer < last else x
         return x
 
 
@@ -143,9 +151,13 @@ class Members:
     def __init__(self, network: EnsembleMLP, members: Sequence[int]) -> None:
         chosen = network.members(members)
         self.n, self.width = len(members), chosen.weights[-1].shape[2]
+        self._activate, self._activate_alone = _TORCH[network.activation], _NUMPY[network.activation]
         self._layers = tuple(zip(chosen.weights, chosen.biases, strict=True))
         self._alone = tuple((weight.numpy(), bias.numpy()) for weight, bias in self._layers)
-        self._single = tuple(tuple(zip(weight, bias[:, 0], strict=True)) for weight, bias in self._layers)
+        *hidden, (weight, bias) = self._layers
+        self._hidden = [list(zip(weights, biases[:, 0], strict=True)) for weights, biases in hidden]
+        self._widest = max(weights.shape[2] for weights, _ in hidden)
+        self._last = list(zip(weight.transpose(1, 2).contiguous(), bias.transpose(1, 2), strict=True))
         # The first layers side by side: all members take the same rows.
         weight, bias = self._layers[0]
         self._first = weight.transpose(0, 1).reshape(weight.shape[1], -1).contiguous(), bias.reshape(-1)
@@ -154,7 +166,7 @@ class Members:
         """To each row the answer of its own member, and of no other: (B, in) -> (B, out), float32."""
         if len(x) == 1:
             member = int(rows.member[0])
-            return _through(x, [(weight[member], bias[member]) for weight, bias in self._alone])
+            return self._through(x, [(weight[member], bias[member]) for weight, bias in self._alone])
         found = np.empty((len(x), self.width), np.float32)
         with predicting():
             found[rows.order] = self._padded(x, rows) if len(x) <= _PADDED else self._sorted(x, rows)
@@ -163,29 +175,49 @@ class Members:
     def every(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """The answers of all members to the same rows: (B, in) -> (E, B, out), float32."""
         if len(x) == 1:
-            return _through(x[None], self._alone)
+            return self._through(x[None], self._alone)
         found = np.empty((self.n, len(x), self.width), np.float32)
         weight, bias = self._first
         with predicting():
-            for start in range(0, len(x), _BLOCK):
-                block = torch.from_numpy(x[start : start + _BLOCK])
+            for start in range(0, len(x), _BLOCK // 2):
+                block = torch.from_numpy(x[start : start + _BLOCK // 2])
                 first = torch.addmm(bias, block, weight).view(len(block), self.n, -1).transpose(0, 1)
-                found[:, start : start + _BLOCK] = self._after_first(first).numpy()
+                found[:, start : start + _BLOCK // 2] = self._after_first(first).numpy()
         return found
 
     def _sorted(self, x: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
         """The answers of :meth:`own`, in the order of the members."""
-        parts = torch.from_numpy(x[rows.order]).split_with_sizes(rows.counts)
-        for layer in self._single:
-            # Memory of numpy's: torch takes more time for each allocation, and fills it where it is told to be deterministic.
-            answers = torch.from_numpy(np.empty((len(x), len(layer[0][1])), np.float32))
-            into = answers.split_with_sizes(rows.counts)
-            for (weight, bias), part, out in zip(layer, parts, into, strict=True):
+        x = x[rows.order]
+        ends = np.cumsum([0, *rows.counts])
+        # Memory of numpy's, and the same again and again: fresh pages take more time than the arithmetic, and where torch is told
+        # to be deterministic it fills what it allocates.
+        scratch = tuple(torch.from_numpy(np.empty(min(_BLOCK, len(x)) * self._widest, np.float32)) for _ in range(2))
+        answers = np.empty((self.width, len(x)), np.float32)
+        for start in range(0, len(x), _BLOCK):
+            counts = np.diff(np.clip(ends - start, 0, _BLOCK)).tolist()
+            self._block(
+                torch.from_numpy(x[start : start + _BLOCK]), counts, scratch, torch.from_numpy(answers[:, start : start + _BLOCK])
+            )
+        return answers.T
+
+    def _block(self, x: Tensor, counts: list[int], scratch: tuple[Tensor, ...], answers: Tensor) -> None:
+        """The answers to sorted rows, (B, in), of which each member has so many, written to ``answers``, shape (out, B)."""
+        asked = [member for member, count in enumerate(counts) if count]
+        counts = [counts[member] for member in asked]
+        parts = x.split_with_sizes(counts)
+        for number, layer in enumerate(self._hidden):
+            width = len(layer[0][1])
+            hidden = scratch[number % 2][: len(x) * width].view(len(x), width)
+            into = hidden.split_with_sizes(counts)
+            for member, part, out in zip(asked, parts, into, strict=True):
+                weight, bias = layer[member]
                 torch.addmm(bias, part, weight, out=out)
-            if layer is not self._single[-1]:
-                silu(answers, inplace=True)
+            self._activate(hidden, inplace=True)
             parts = into
-        return answers.numpy()
+        # The last layer is narrow, and a product with few columns takes twice as long as one with few rows.
+        for member, part, out in zip(asked, parts, answers.split_with_sizes(counts, 1), strict=True):
+            weight, bias = self._last[member]
+            torch.addmm(bias, weight, part.t(), out=out)
 
     def _padded(self, x: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
         """The same for few rows: each member gets as many as the one that has most."""
@@ -200,18 +232,17 @@ class Members:
     def _after_first(self, hidden: Tensor) -> Tensor:
         """Through the layers after the first, whose answers ``hidden`` are overwritten: (E, B, hidden) -> (E, B, out)."""
         for weight, bias in self._layers[1:]:
-            hidden = torch.baddbmm(bias, silu(hidden, inplace=True), weight)
+            hidden = torch.baddbmm(bias, self._activate(hidden, inplace=True), weight)
         return hidden
 
-
-def _through(x: NDArray[np.float32], layers: Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]]) -> NDArray[np.float32]:
-    """The answers to a single row, (..., 1, in) -> (..., 1, out): a call of numpy's costs a fraction of one of torch's."""
-    *hidden, (last, offset) = layers
-    for weight, bias in hidden:
-        x = x @ weight
-        x += bias
-        x *= sigmoid(x)
-    return x @ last + offset
+    def _through(self, x: NDArray[np.float32], layers: _Layers) -> NDArray[np.float32]:
+        """The answers to a single row, (..., 1, in) -> (..., 1, out): a call of numpy's costs a fraction of one of torch's."""
+        *hidden, (last, offset) = layers
+        for weight, bias in hidden:
+            x = x @ weight
+            x += bias
+            x *= self._activate_alone(x)
+        return x @ last + offset
 
 
 def bounded_log_variance(raw: Tensor) -> Tensor:
@@ -243,6 +274,16 @@ def sigmoid(x: NDArray[np.float32]) -> NDArray[np.float32]:
     np.exp(out, out=out)
     out += np.float32(1.0)
     return np.divide(np.float32(1.0), out, out=out)
+
+
+def _hard_sigmoid(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    out: NDArray[np.float32] = x * np.float32(1 / 6)
+    out += np.float32(0.5)
+    return np.minimum(np.maximum(out, np.float32(0.0), out=out), np.float32(1.0), out=out)
+
+
+_NUMPY: dict[Activation, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {"hardswish": _hard_sigmoid, "silu": sigmoid}
+"""What each activation multiplies its input by."""
 
 
 def rescale_inputs(network: EnsembleMLP, old: Scale, new: Scale) -> None:
