@@ -18,10 +18,8 @@ from wmrl_gym.files import write_json
 from wmrl_gym.sandbox import Sandbox
 from wmrl_gym.study.config import ARMS, StudyConfig
 from wmrl_gym.study.evaluation import Evaluator, Grade, RememberedDesigns, mean_and_error
-from wmrl_gym.study.metering import open_sandbox
-from wmrl_gym.study.plot import draw
-from wmrl_gym.study.summary import Point, Row, sentence, table, time_to_reach
-from wmrl_gym.study.training import ArmRun, Snapshot, train
+from wmrl_gym.study.summary import Point, Row, draw, sentence, table, time_to_reach
+from wmrl_gym.study.training import ArmRun, Snapshot, open_sandbox, train
 
 MARKER = "wmrl-study.json"
 """File that holds a comparison's settings, and says that a folder is one's."""
