@@ -54,7 +54,7 @@ class Args:
     warmup: int = 32  # random answers that are executed first, to fit the world model
     anchors: float = 0.02  # p, the share of answers that is executed (0.1 in the paper)
     kappa: float = 0.5  # recommended: the share of an anchor's residual that is passed on
-    learning_rate: float = 0.1
+    learning_rate: float = 0.3
     entropy: float = 0.01  # keeps the policy from settling before the anchors have spoken
     evaluation: int = 16  # real executions that grade the policy, before and after
 

@@ -32,10 +32,11 @@ def one_file() -> Any:
 
 
 def pairs(n: int, seed: int) -> tuple[Any, Any, Any]:
-    """Predictions with a bias and noise, their truths, and three contexts; some of both lie on the bounds of the range."""
+    """Predictions with a bias and noise, their truths, and three contexts; some lie on bounds of the range, or edges of bins."""
     rng = np.random.default_rng(seed)
     real = np.clip(rng.normal(0.6, 0.3, n), 0.0, 1.0)
     predicted = np.clip(0.4 + 0.8 * (real - 0.3) ** 2 + rng.normal(0.0, 0.15, n), 0.0, 1.0)
+    predicted[::3] = predicted[::3].round(1)
     return predicted, real, rng.integers(3, size=n)
 
 
