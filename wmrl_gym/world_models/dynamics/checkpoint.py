@@ -58,7 +58,6 @@ class Checkpoint:
             arrays |= _fit_arrays(self.fitted)
             bounds = self.fitted.bounds
             document["fit"] = {
-                "activation": self.fitted.transition.activation,
                 "elites": list(self.fitted.elites),
                 "reward_factor": self.fitted.reward_factor,
                 "reward_low": bounds.reward_low,
@@ -104,7 +103,7 @@ def _fit_of(arrays: dict[str, NDArray[Any]], document: dict[str, Any]) -> Fitted
     for name in ("transition", "outcome"):
         layers = range(sum(key.startswith(f"{name}.weight.") for key in arrays))
         parts = [tuple(torch.from_numpy(arrays[f"{name}.{kind}.{i}"]) for i in layers) for kind in ("weight", "bias")]
-        networks.append(EnsembleMLP(parts[0], parts[1], document.get("activation", "silu")))
+        networks.append(EnsembleMLP(*parts))
     names = [field.name for field in fields(Scales)]
     scales = Scales(**{name: Scale(arrays[f"scale.{name}.mean"], arrays[f"scale.{name}.std"]) for name in names})
     rewards = [document[key] for key in ("reward_low", "reward_high", "ends")]
