@@ -293,7 +293,7 @@ class ProgressModel(RewardModel):
         if self._network is None:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(self.seed)
-                self._network = self._vision.network(self._encode.size).float().eval()
+                self._network = self._vision.network(self._encode.size).eval()
         return self._network
 
     def _vectors(self, sentences: Iterable[str]) -> NDArray[np.float32]:

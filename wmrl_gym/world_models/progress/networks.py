@@ -100,12 +100,14 @@ class _Convolutional(nn.Module):
         layers: list[nn.Module] = []
         # The first stride is long: a step must cost less than the rendering of its image.
         for before, after, size, stride in ((6, 16, 6, 4), (16, 32, 3, 2), (32, 64, 3, 2)):
-            layers += [nn.Conv2d(before, after, size, stride=stride, padding=1), nn.ReLU()]
+            layers += [nn.Conv2d(before, after, size, stride=stride, padding=1, dtype=torch.float32), nn.ReLU()]
         self.body = nn.Sequential(*layers, nn.Flatten())
-        self.look = nn.Linear(64 * (SIDE // 16) ** 2, 128)
-        self.gate = nn.Linear(text_size, 128)
-        self.read = nn.Linear(text_size, 128)
-        self.head = nn.Sequential(nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 2))
+        self.look = nn.Linear(64 * (SIDE // 16) ** 2, 128, dtype=torch.float32)
+        self.gate = nn.Linear(text_size, 128, dtype=torch.float32)
+        self.read = nn.Linear(text_size, 128, dtype=torch.float32)
+        self.head = nn.Sequential(
+            nn.ReLU(), nn.Linear(128, 64, dtype=torch.float32), nn.ReLU(), nn.Linear(64, 2, dtype=torch.float32)
+        )
 
     def forward(self, now: Tensor, start: Tensor, text: Tensor) -> Tensor:
         """(N, 3, 64, 64) uint8 twice, and (N, text_size) -> (N, 2)."""
@@ -118,10 +120,12 @@ class _Convolutional(nn.Module):
 class _Head(nn.Module):
     def __init__(self, features: int, text_size: int) -> None:
         super().__init__()
-        self.look = nn.Linear(2 * features, 128)
-        self.gate = nn.Linear(text_size, 128)
-        self.read = nn.Linear(text_size, 128)
-        self.head = nn.Sequential(nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 2))
+        self.look = nn.Linear(2 * features, 128, dtype=torch.float32)
+        self.gate = nn.Linear(text_size, 128, dtype=torch.float32)
+        self.read = nn.Linear(text_size, 128, dtype=torch.float32)
+        self.head = nn.Sequential(
+            nn.ReLU(), nn.Linear(128, 64, dtype=torch.float32), nn.ReLU(), nn.Linear(64, 2, dtype=torch.float32)
+        )
 
     def forward(self, now: Tensor, start: Tensor, text: Tensor) -> Tensor:
         """(N, features) twice, and (N, text_size) -> (N, 2)."""
