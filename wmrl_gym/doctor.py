@@ -57,9 +57,12 @@ def _sandbox() -> Finding:
 
 
 _PICTURE = """
-from wmrl_gym.envs.manipulation.rendering import Cameras, RenderingUnavailable, choose_gl
-choose_gl()
-import os, mujoco
+from wmrl_gym.envs.manipulation.rendering import Cameras, RenderingUnavailable, import_mujoco
+import os, sys
+try:
+    mujoco = import_mujoco()
+except RenderingUnavailable as error:
+    sys.exit(print(f"!{error}"))
 model = mujoco.MjModel.from_xml_string(
     "<mujoco><worldbody><light pos='0 0 3'/><geom size='1'/>"
     "<camera name='c' pos='0 -4 0' xyaxes='1 0 0 0 0 1'/></worldbody></mujoco>"
