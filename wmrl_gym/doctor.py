@@ -81,20 +81,20 @@ finally:
 
 def _simulators() -> list[Finding]:
     """Whether MuJoCo simulates and draws, and whether LIBERO's assets are there; nothing where neither is installed."""
-    from wmrl_gym.envs.manipulation.versions import versions_of
-
     if find_spec("mujoco") is None:
         return []
-    versions = ", ".join(f"{package} {version}" for package, version in versions_of().items())
-    return [_drawing(versions), *([_libero_assets()] if find_spec("libero") is not None else [])]
+    return [drawing(), *([_libero_assets()] if find_spec("libero") is not None else [])]
 
 
-def _drawing(versions: str) -> Finding:
-    """In a process of its own: a broken OpenGL may take the process with it."""
+def drawing() -> Finding:
+    """Whether MuJoCo draws, tried in a process of its own: a broken OpenGL may take the process with it."""
     import subprocess
     import sys
 
     from wmrl_gym.envs.manipulation.rendering import GL_ADVICE
+    from wmrl_gym.envs.manipulation.versions import versions_of
+
+    versions = ", ".join(f"{package} {version}" for package, version in versions_of().items())
 
     done = subprocess.run([sys.executable, "-c", _PICTURE], capture_output=True, text=True, check=False, timeout=120)
     said = (done.stdout.strip().splitlines() or [""])[-1]

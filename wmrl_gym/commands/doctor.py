@@ -14,6 +14,7 @@ def add(commands: Any) -> None:
 def run(_: argparse.Namespace) -> int:
     """Print what was found; returns 1 where something is missing."""
     from rich.console import Console
+    from rich.markup import escape
 
     from wmrl_gym.doctor import examine
 
@@ -21,5 +22,6 @@ def run(_: argparse.Namespace) -> int:
     console = Console()
     for finding in findings:
         mark = "[green]ok[/]  " if finding.ok else "[red]no[/]  "
-        console.print(f"{mark}{finding.what}" + ("" if finding.ok else f": {finding.advice}"))
+        said = finding.what if finding.ok else f"{finding.what}: {finding.advice}"
+        console.print(mark + escape(said), soft_wrap=True)
     return 0 if all(finding.ok for finding in findings) else 1
