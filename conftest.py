@@ -83,6 +83,9 @@ NEEDS = {
     "needs_root": Need("root", _no_root, "sudo make test"),
     "needs_llama_cpp": Need("llama.cpp", _no_llama_cpp, "sudo apt-get install libgomp1"),
 }
+DRAWING_DOCTESTS = ("wmrl_gym.envs.manipulation.vla.VLAManipulationEnv",)
+"""Examples in docstrings that need OpenGL, as they cannot say it themselves."""
+
 _LEFT_OUT = pytest.StashKey[Counter[str]]()
 _REASONS: dict[str, str] = {}  # those that workers gave
 
@@ -109,6 +112,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)  # what -k and -m have left
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
+        if item.name in DRAWING_DOCTESTS:
+            item.add_marker("needs_gl")
         if item.get_closest_marker("xdist_group") is None:  # what fixtures of a module make is made once
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
     if _ci():

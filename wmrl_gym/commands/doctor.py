@@ -13,15 +13,15 @@ def add(commands: Any) -> None:
 
 def run(_: argparse.Namespace) -> int:
     """Print what was found; returns 1 where something is missing."""
-    from rich.console import Console
-    from rich.markup import escape
+    from rich.text import Text
 
+    from wmrl_gym.commands import plain_console
     from wmrl_gym.doctor import examine
 
     findings = examine()
-    console = Console()
+    console = plain_console()
     for finding in findings:
-        mark = "[green]ok[/]  " if finding.ok else "[red]no[/]  "
         said = finding.what if finding.ok else f"{finding.what}: {finding.advice}"
-        console.print(mark + escape(said), soft_wrap=True)
+        mark = ("ok", "green") if finding.ok else ("no", "red")
+        console.print(Text.assemble(mark, f"  {said}"), soft_wrap=True)
     return 0 if all(finding.ok for finding in findings) else 1

@@ -38,12 +38,12 @@ _SETTING = "a setting of that back end, in JSON, such as model=NAME or timeout_s
 def run(arguments: argparse.Namespace) -> int:
     """Print the tables, and write the numbers and the picture; returns the exit status: 1 where nothing was answered."""
     import gymnasium as gym
-    from rich.console import Console
 
+    from wmrl_gym.commands import plain_console
     from wmrl_gym.world_models import WorldModelError
     from wmrl_gym.world_models.evaluation.fitting import read_fit
 
-    console = Console()
+    console = plain_console()
     try:
         fit = read_fit(arguments.model)
         model = _load(fit, arguments)
