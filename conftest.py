@@ -106,7 +106,7 @@ def _ci() -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_LEFT_OUT] = Counter()
     for name, need in NEEDS.items():
-        config.addinivalue_line("markers", f"{name}: leave this test out where there is no {need.what}, unless CI is set")
+        config.addinivalue_line("markers", f"{name}: leave this test out on machines without {need.what}, unless CI is set")
 
 
 @pytest.hookimpl(trylast=True)  # what -k and -m have left
@@ -129,7 +129,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for name in _needs(item):
         if _missing(name):  # only where CI is set
             need = NEEDS[name]
-            pytest.fail(f"CI is set and there is no {need.what}: {_missing(name)}\nTo bring it: {need.bring}", pytrace=False)
+            pytest.fail(f"CI is set and this machine lacks {need.what}: {_missing(name)}\nTo bring it: {need.bring}", pytrace=False)
 
 
 @pytest.hookimpl(optionalhook=True)

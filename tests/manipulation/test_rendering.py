@@ -15,8 +15,15 @@ import pytest
 import wmrl_gym  # noqa: F401 - registers the ids
 from wmrl_gym.sandbox.bubblewrap import find_bubblewrap
 
-LIBRARIES = [path for name in ("EGL", "OSMesa", "GL") for path in glob(f"/usr/lib/**/lib{name}.so*", recursive=True)]
-DRIVERS = [path for name in ("EGL_mesa", "EGL_nvidia", "OSMesa") for path in glob(f"/usr/lib/**/lib{name}.so*", recursive=True)]
+
+def files(*names: str) -> list[str]:
+    """Where this machine has these libraries."""
+    folders = ("/usr/lib/", "/usr/lib64/", "/usr/lib/*/", "/usr/local/lib/")
+    return [path for folder in folders for name in names for path in glob(f"{folder}lib{name}.so*")]
+
+
+LIBRARIES = files("EGL", "OSMesa", "GL")
+DRIVERS = files("EGL_mesa", "EGL_nvidia", "OSMesa")
 
 
 def python(script: str, *, gl: str = "", without: list[str] | None = None) -> subprocess.CompletedProcess[str]:
