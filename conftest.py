@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 # One thread a process, as there are as many processes as cores. Before numpy and torch are imported, here and in subprocesses.
@@ -62,7 +62,7 @@ def _no_gl() -> str:
     from wmrl_gym.doctor import drawing
 
     found = drawing()
-    return "" if found.ok else found.advice
+    return _import_fails("cv2") if found.ok else found.advice  # which LIBERO's simulator loads
 
 
 def _no_root() -> str:
@@ -72,16 +72,17 @@ def _no_root() -> str:
     return "" if mapped > 1 else "this namespace has no user but root"
 
 
-def _no_llama_cpp() -> str:
-    done = subprocess.run([sys.executable, "-c", "import xllamacpp"], capture_output=True, text=True, check=False)
+def _import_fails(module: str) -> str:
+    done = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]
 
 
+GL_PACKAGES = "apt-get install libegl1 libgl1 libgl1-mesa-dri libglib2.0-0 libosmesa6"
 NEEDS = {
     "needs_docker": Need("a Docker engine", _no_docker, "sudo apt-get install docker.io && sudo systemctl start docker"),
-    "needs_gl": Need("OpenGL", _no_gl, "sudo apt-get install libegl1 libgl1 libgl1-mesa-dri libosmesa6"),
+    "needs_gl": Need("OpenGL", _no_gl, f"sudo {GL_PACKAGES}"),
     "needs_root": Need("root", _no_root, "sudo make test"),
-    "needs_llama_cpp": Need("llama.cpp", _no_llama_cpp, "sudo apt-get install libgomp1"),
+    "needs_llama_cpp": Need("llama.cpp", partial(_import_fails, "xllamacpp"), "sudo apt-get install libgomp1"),
 }
 DRAWING_DOCTESTS = ("wmrl_gym.envs.manipulation.vla.VLAManipulationEnv",)
 """Examples in docstrings that need OpenGL, as they cannot say it themselves."""
@@ -129,7 +130,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for name in _needs(item):
         if _missing(name):  # only where CI is set
             need = NEEDS[name]
-            pytest.fail(f"CI is set and this machine lacks {need.what}: {_missing(name)}\nTo bring it: {need.bring}", pytrace=False)
+            pytest.fail(
+                f"CI is set and this machine lacks {need.what}: {_missing(name)}\nTo bring it: {need.bring}", pytrace=False
+            )
 
 
 @pytest.hookimpl(optionalhook=True)
