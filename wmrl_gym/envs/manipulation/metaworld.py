@@ -74,8 +74,7 @@ class MetaWorld(Simulator):
         self._now = np.zeros(4 + _OBJECTS)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options = {"height": self.height, "width": self.width, "rendering": self.rendering, "goal": self.goal}
-        return partial(type(self), **options), ()
+        return partial(type(self), height=self.height, width=self.width, rendering=self.rendering, goal=self.goal), ()
 
     @property
     def env(self) -> Any:

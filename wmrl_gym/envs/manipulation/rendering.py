@@ -23,8 +23,8 @@ Rendering = Literal["fast", "exact"]
 ``"exact"``: as the simulator's authors set it."""
 
 GL_ADVICE = (
-    "install a software renderer (Debian, Ubuntu: apt-get install libegl1 libgl1-mesa-dri libosmesa6, and libgl1 libglib2.0-0 for "
-    "LIBERO) and leave MUJOCO_GL unset, or set it to egl or osmesa before Python starts"
+    "install a software renderer (Debian, Ubuntu: apt-get install libegl1 libgl1-mesa-dri libosmesa6, and libgl1 libglib2.0-0 "
+    "for LIBERO) and leave MUJOCO_GL unset, or set it to egl or osmesa before Python starts"
 )
 FORKED = (
     "this process was forked from one that had drawn images, and OpenGL does not survive a fork: start workers by spawn, as in "
