@@ -57,13 +57,13 @@ def let_go(times):
         make()
         gc.collect()
     return resident()
-before = let_go(3)
-print((let_go(8) - before) / 8)
+before = let_go(2)
+print((let_go(4) - before) / 4)
 kept = make()  # until Python exits
 """
     done = python(MAKE + script, gl=gl)
     assert done.stderr == ""  # at exit neither
-    assert float(done.stdout) < 20  # MB for each; it were 59
+    assert float(done.stdout) < 20  # MB for each
 
 
 @pytest.mark.needs_gl
@@ -138,15 +138,13 @@ except RenderingUnavailable as error:
 @pytest.mark.needs_gl
 def test_opengl_without_a_driver_is_the_same_error_and_nothing_is_said_at_exit() -> None:
     script = """
-for name in ("wmrl/VLA-reach-v0", "wmrl/LIBERO-v0"):
-    env = gym.make(name)
-    try:
-        env.reset(seed=0)
-    except RenderingUnavailable as error:
-        print("libgl1-mesa-dri" in str(error))
+try:
+    make()
+except RenderingUnavailable as error:
+    print("libgl1-mesa-dri" in str(error))
 """
     done = python(MAKE + script, gl="egl", without=DRIVERS)
-    assert (done.stdout, done.stderr) == ("True\nTrue\n", "")
+    assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 def test_what_draws_nothing_needs_no_opengl() -> None:

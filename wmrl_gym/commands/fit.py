@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from wmrl_gym.commands.settings import settings_of
+from wmrl_gym.commands.settings import alone_in, settings_of
 
 
 def add(commands: Any) -> None:
@@ -35,6 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     import gymnasium as gym
 
     from wmrl_gym.commands import plain_console
+    from wmrl_gym.files import CannotWrite
     from wmrl_gym.world_models import WorldModelError
     from wmrl_gym.world_models.evaluation.fitting import FitPlan, OfflineFit, recorded
 
@@ -45,9 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
         plan = FitPlan(dataset, arguments.model, settings, arguments.held_out, arguments.chunk, arguments.seed)
         episodes, interface = recorded(dataset, arguments.model)
         folder = arguments.out if arguments.out is not None else Path("runs/fit") / Path(dataset).name
-        fit = OfflineFit(plan, episodes, interface=interface, folder=folder)
-        measures = _fit(fit, console)
-    except (ValueError, WorldModelError, gym.error.Error) as error:
+        with alone_in(folder):
+            fit = OfflineFit(plan, episodes, interface=interface, folder=folder)
+            measures = _fit(fit, console)
+    except (ValueError, CannotWrite, WorldModelError, gym.error.Error) as error:
         print(f"wmrl fit: {error}", file=sys.stderr)
         return 2
     for name, value in measures.items():
