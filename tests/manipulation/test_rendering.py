@@ -101,7 +101,8 @@ if child == 0:
     env.close()
     del env
     gc.collect()
-    sys.exit(7)
+    sys.stdout.flush()
+    os._exit(7)  # as multiprocessing does: OSMesa itself crashes in exit() after a fork
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), env.reset(seed=0)[0]["image"].std() > 10)
 """
     done = python(MAKE + script, gl=gl)

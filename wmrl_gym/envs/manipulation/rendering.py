@@ -210,15 +210,11 @@ class _Process:
     def __init__(self) -> None:
         self.drew = self.forked_after_drawing = False
         self.canvases: weakref.WeakSet[_Canvas] = weakref.WeakSet()
-        self.renderers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def note_fork(self) -> None:
-        """In a child: remember what the parent has done, with our cameras or with MuJoCo's or robosuite's own, and never free what
-        is the parent's: OSMesa crashes then."""
+        """In a child: remember what the parent has done, with our cameras or with MuJoCo's or robosuite's own."""
         others = ("mujoco.egl", "robosuite.renderers.context.egl_context")
         displays = [getattr(sys.modules.get(name), "EGL_DISPLAY", None) for name in others]
-        for renderer in self.renderers:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(renderer))
         self.forked_after_drawing |= self.drew or any(display is not None for display in displays)
 
 
@@ -247,7 +243,6 @@ def _make_renderer(model: Any, height: int, width: int) -> Any:
         mujoco.Renderer._gl_context = mujoco.Renderer._mjr_context = None
         mujoco.gl_context.GLContext._context = None
         renderer = mujoco.Renderer(model, height, width)
-    _process.renderers.add(renderer)
     if first:  # after MuJoCo has registered the end of its display, and so before it comes
         atexit.register(_free_all)
     return renderer
