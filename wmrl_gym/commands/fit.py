@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _backend(arguments: argparse.Namespace) -> dict[str, Any]:
     """The setting of a model that says what answers it, for those that ask."""
-    from wmrl_gym.world_models.llm.saving import SERVER, elsewhere, make_backend, settings_of_backend
+    from wmrl_gym.world_models.llm.saving import SERVER, make_backend, settings_of_backend, with_place
 
     changes = settings_of(arguments.backend_set)
     if (arguments.model == "llm") != (arguments.backend is not None):
@@ -71,7 +71,7 @@ def _backend(arguments: argparse.Namespace) -> dict[str, Any]:
         return {}
     if "api_key" in changes:
         raise ValueError("the back end's settings are saved, and a key must not be: set the environment variable WMRL_API_KEY")
-    described = elsewhere(None, arguments.backend, changes)
+    described = with_place(None, arguments.backend, changes)
     if described["kind"] == SERVER:  # without a password in its address; weights are not loaded here, since the fit does it
         return {"backend": settings_of_backend(make_backend(described))}
     return {"backend": described}
