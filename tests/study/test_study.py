@@ -16,6 +16,8 @@ from rich.console import Console
 
 from tests.conftest import Start
 from wmrl_gym.cli import main
+from wmrl_gym.commands.doctor import show
+from wmrl_gym.doctor import Finding
 from wmrl_gym.sandbox import Sandbox
 from wmrl_gym.study.config import StudyConfig
 from wmrl_gym.study.evaluation import Grade, mean_and_error
@@ -173,6 +175,12 @@ def test_tasks_and_doctor_say_what_there_is(capsys: pytest.CaptureFixture[str]) 
     assert "breast-cancer" in capsys.readouterr().out
     main(["doctor"])  # whose status says whether this machine has everything
     assert "ok  sandbox" in capsys.readouterr().out
+
+
+def test_the_doctor_names_the_extra_that_brings_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    missing = Finding("a [strange] :car:", ok=False, advice="pip install 'wmrl-gym[sb3]'")
+    show([missing, Finding("sandbox", ok=True)])
+    assert capsys.readouterr().out == "no  a [strange] :car:: pip install 'wmrl-gym[sb3]'\nok  sandbox\n"
 
 
 # Under nohup and in the background of a script SIGINT is ignored, here and in what is started from here.
