@@ -8,13 +8,11 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 
 from wmrl_gym.sandbox import Limits
-
-Start: TypeAlias = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +31,7 @@ def task(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts processes, as ``subprocess.Popen`` does, that end with the test whether it passes or fails."""
     begun: list[subprocess.Popen[str]] = []
 

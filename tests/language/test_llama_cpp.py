@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.language_server import llama_cpp_serve, smollm2_gguf
-from tests.language.conftest import interface
+from tests.language.asking import interface
 from wmrl_gym.envs.autoresearch import AutoResearchEnv, AutoResearchText
 from wmrl_gym.world_models import ChatClient, LLMWorldModel, LocalModel
 from wmrl_gym.world_models.llm.schema import Field, Question, parse

@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from tests.conftest import Start
 from wmrl_gym.cli import main
 from wmrl_gym.commands.doctor import show
 from wmrl_gym.doctor import Finding
@@ -187,7 +186,7 @@ def test_the_doctor_names_the_extra_that_brings_what_is_missing(capsys: pytest.C
 LISTENS = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
 
-def test_ctrl_c_leaves_no_process_and_a_run_that_goes_on(start: Start, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_no_process_and_a_run_that_goes_on(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     out = tmp_path / "demo"
     demo = [sys.executable, "-c", LISTENS + "from wmrl_gym.cli import main; sys.exit(main())", "demo"]
     process = start(
