@@ -110,13 +110,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{name}: leave this test out on machines without {need.what}, unless CI is set")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.name in DRAWING_DOCTESTS:
+        item.add_marker("needs_gl")
+
+
 @pytest.hookimpl(trylast=True)  # what -k and -m have left
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.name in DRAWING_DOCTESTS:
-            item.add_marker("needs_gl")
-        if item.get_closest_marker("xdist_group") is None:  # what fixtures of a module make is made once
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
     if _ci():
         return
     lacking = {item: [name for name in _needs(item) if _missing(name)] for item in items}

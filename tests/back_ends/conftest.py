@@ -13,17 +13,13 @@ import pytest
 from wmrl_gym.sandbox import DockerSandbox, LocalSandbox, RaySandbox, Sandbox, images
 from wmrl_gym.sandbox.docker import IMAGE, connect
 
-ROOM = Path(__file__).parent
 RESOURCES = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What uses the image needs an engine; and one worker runs all of this folder, for it shares containers and a cluster."""
-    for item in items:
-        if ROOM in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("back ends"))
-            if "image" in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.needs_docker)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What uses the image needs an engine."""
+    if "image" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.needs_docker)
 
 
 @pytest.fixture(scope="package")
