@@ -4,8 +4,8 @@
 taking turns within one run: five members of four layers of 200, 11 numbers as observation and 3 as action (Hopper's), float32,
 drawn members and noise, numpy in and numpy out. Ours predicts rewards and termination by a second network, which theirs does not
 have; where the reward's standard deviation is read, as a wrapper does, all members are asked. The matrix products of the first
-network alone, with nothing between them, are timed as well: nothing of these sizes that is float32 on this processor can be quicker.
-mbrl-lib refuses batches that are no multiple of five: it gets 5 rows for 1, 255 for 256, and 4,095 for 4,096.
+network alone, with nothing between them, are timed as well: nothing of these sizes that is float32 on this processor can be
+quicker. mbrl-lib refuses batches that are no multiple of five: it gets 5 rows for 1, 255 for 256, and 4,095 for 4,096.
 
 mbrl-lib pins an old Gymnasium, so that it lives in an environment of its own: ``--mbrl-python`` names one that exists, else one
 is made in the user's cache. Times are medians over rounds; on a busy machine CPU time is the steadier one. Results go to

@@ -74,7 +74,7 @@ class FrozenVision:
     def network(self, text_size: int) -> nn.Module:
         """A head over the features."""
         features = len(self.prepare(np.zeros((1, SIDE, SIDE, 3), np.uint8))[0])
-        return _Head(features, text_size)
+        return _FeatureHead(features, text_size)
 
     @learning()
     def _loaded(self) -> Any:
@@ -94,6 +94,11 @@ def vision_of(name: str) -> Vision:
     return SmallVision() if name == "small" else FrozenVision(name)
 
 
+def _head() -> nn.Module:
+    first, last = nn.Linear(128, 64, dtype=torch.float32), nn.Linear(64, 2, dtype=torch.float32)
+    return nn.Sequential(nn.ReLU(), first, nn.ReLU(), last)
+
+
 class _Convolutional(nn.Module):
     def __init__(self, text_size: int) -> None:
         super().__init__()
@@ -105,9 +110,7 @@ class _Convolutional(nn.Module):
         self.look = nn.Linear(64 * (SIDE // 16) ** 2, 128, dtype=torch.float32)
         self.gate = nn.Linear(text_size, 128, dtype=torch.float32)
         self.read = nn.Linear(text_size, 128, dtype=torch.float32)
-        self.head = nn.Sequential(
-            nn.ReLU(), nn.Linear(128, 64, dtype=torch.float32), nn.ReLU(), nn.Linear(64, 2, dtype=torch.float32)
-        )
+        self.head = _head()
 
     def forward(self, now: Tensor, start: Tensor, text: Tensor) -> Tensor:
         """(N, 3, 64, 64) uint8 twice, and (N, text_size) -> (N, 2)."""
@@ -117,15 +120,13 @@ class _Convolutional(nn.Module):
         return self.head(looked * (1.0 + self.gate(text)) + self.read(text))
 
 
-class _Head(nn.Module):
+class _FeatureHead(nn.Module):
     def __init__(self, features: int, text_size: int) -> None:
         super().__init__()
         self.look = nn.Linear(2 * features, 128, dtype=torch.float32)
         self.gate = nn.Linear(text_size, 128, dtype=torch.float32)
         self.read = nn.Linear(text_size, 128, dtype=torch.float32)
-        self.head = nn.Sequential(
-            nn.ReLU(), nn.Linear(128, 64, dtype=torch.float32), nn.ReLU(), nn.Linear(64, 2, dtype=torch.float32)
-        )
+        self.head = _head()
 
     def forward(self, now: Tensor, start: Tensor, text: Tensor) -> Tensor:
         """(N, features) twice, and (N, text_size) -> (N, 2)."""
