@@ -10,19 +10,102 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+from gymnasium.error import ClosedEnvironmentError
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
+from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
 
-SlotStep: TypeAlias = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
-"""Observation, reward, terminated, truncated and info of some slots, each batched over those slots."""
+from wmrl_gym.factored import Step
 
 _ARRAYS = (Box, Discrete, MultiDiscrete, MultiBinary)
+
+
+class ActionError(gym.error.InvalidAction, ValueError):
+    """An action that is none of the action space."""
+
+
+def checked_actions(space: Space[Any], actions: Any, n: int, *, name: str = "action") -> Any:
+    """A batch of n actions of the single ``space``, as arrays of its own dtype where it has one.
+
+    Numbers outside the bounds of a Box are let through: environments clip them.
+
+    Args:
+        space: the action space of one environment.
+        actions: a batch.
+        n: its length.
+        name: of the argument, for the error.
+
+    Raises:
+        ActionError: an action that is not finite, or of another shape or kind, or beyond what a discrete space has.
+
+    >>> checked_actions(Discrete(2), [1, 0], 2)
+    array([1, 0])
+    """
+    if isinstance(space, Dict):
+        if not isinstance(actions, Mapping) or set(actions) != set(space.spaces):
+            found = sorted(actions) if isinstance(actions, Mapping) else type(actions).__name__
+            raise ActionError(f"{name} must be a dict with the keys {sorted(space.spaces)}, got {found}")
+        return {key: checked_actions(part, actions[key], n, name=f"{name}[{key!r}]") for key, part in space.items()}
+    if isinstance(space, Tuple):
+        parts = zip(space.spaces, actions, strict=True)
+        return tuple(checked_actions(part, each, n, name=f"{name}[{at}]") for at, (part, each) in enumerate(parts))
+    if isinstance(space, _ARRAYS):
+        return _checked_array(space, actions, n, name)
+    for item in actions:
+        if not (isinstance(item, str) if isinstance(space, Text) else space.contains(item)):
+            raise ActionError(f"{name} must be in {space}, got {item!r}")
+    return actions
+
+
+def checked_action(space: Space[Any], action: Any) -> Any:
+    """One action as a batch of one; see :func:`checked_actions`.
+
+    >>> checked_action(Discrete(2), 1)
+    array([1])
+    """
+    if isinstance(space, _ARRAYS):
+        try:
+            given = np.asarray(action)[None]
+        except ValueError:
+            raise ActionError(f"action must be in {space}, got {action!r}") from None
+        if isinstance(space, Discrete) and given.size == 1:
+            given = given.reshape(1)  # policies give arrays of one
+        return _checked_array(space, given, 1, "action")
+    if isinstance(space, (Dict, Tuple)) and not isinstance(action, (Mapping, tuple)):
+        raise ActionError(f"action must be in {space}, got {action!r}")
+    batched = checked_actions(space, [action], 1) if isinstance(space, Text) else None
+    if batched is None:
+        try:
+            batched = stack_samples(space, [action])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ActionError(f"action must be in {space}, got {action!r}") from error
+        return checked_actions(space, batched, 1)
+    return stack_samples(space, [action])
+
+
+def _checked_array(space: Any, actions: Any, n: int, name: str) -> NDArray[Any]:
+    try:
+        given = np.asarray(actions)
+    except ValueError:
+        raise ActionError(f"{name} must be in {space}, got {actions!r}") from None
+    shape = (n, *space.shape)
+    if given.shape != shape or given.dtype.kind not in ("biuf" if isinstance(space, Box) else "biu"):
+        raise ActionError(f"{name} must be in {space}, got {given.dtype} of shape {given.shape[1:]}: {given.tolist()!r:.80}")
+    if isinstance(space, Box):
+        if given.dtype.kind == "f" and not np.isfinite(given).all():
+            raise ActionError(f"{name} must be finite, got {given.tolist()!r:.80}")
+        return given.astype(space.dtype, copy=False)
+    low = 0 if isinstance(space, MultiBinary) else space.start
+    high = 2 if isinstance(space, MultiBinary) else space.start + (space.n if isinstance(space, Discrete) else space.nvec)
+    if (given < low).any() or (given >= high).any():
+        raise ActionError(f"{name} must be in {space}, got {given.tolist()!r:.80}")
+    return given.astype(space.dtype, copy=False)
 
 
 def batch_length(space: Space[Any], batch: Any) -> int:
@@ -97,6 +180,8 @@ def put_samples(space: Space[Any], batch: Any, slots: NDArray[np.int64], values:
 def put_infos(infos: dict[str, Any], num_envs: int, slots: NDArray[np.int64], values: Mapping[str, Any]) -> None:
     """Scatter the infos of some slots into a vector info, in place, keeping Gymnasium's ``_key`` masks.
 
+    NaN is a number that nobody knows, so its mask is False; where a slot says nothing of a float, NaN stands.
+
     Args:
         infos: the vector info, of ``num_envs`` rows; may already hold other slots.
         num_envs: the number of slots.
@@ -107,13 +192,18 @@ def put_infos(infos: dict[str, Any], num_envs: int, slots: NDArray[np.int64], va
     here = np.zeros(num_envs, dtype=np.bool_)
     here[slots] = True
     for key, value in values.items():
+        known = here
         if isinstance(value, Mapping):
             array = infos.get(key, {})
             put_infos(array, num_envs, slots, value)
         else:
-            array = _put_info_array(infos.get(key), num_envs, slots, np.asarray(value), whole=whole)
+            column = np.asarray(value)
+            array = _put_info_array(infos.get(key), num_envs, slots, column, whole=whole)
+            if column.dtype.kind == "f" and column.ndim == 1 and (unknown := np.isnan(column)).any():
+                known = here.copy()
+                known[slots[unknown]] = False
         mask = infos.get(f"_{key}")
-        infos[key], infos[f"_{key}"] = array, here.copy() if mask is None else mask | here
+        infos[key], infos[f"_{key}"] = array, known.copy() if mask is None else np.where(here, known, mask)
 
 
 def _put_info_array(
@@ -126,7 +216,7 @@ def _put_info_array(
     if old is None:
         if whole:  # nothing to scatter
             return value.copy()
-        fill = None if value.dtype == object else 0
+        fill = None if value.dtype == object else np.nan if value.dtype.kind == "f" else 0
         old = np.full((num_envs, *value.shape[1:]), fill, dtype=value.dtype)
     elif old.dtype != value.dtype:
         old = old.astype(np.result_type(old.dtype, value.dtype))
@@ -186,12 +276,8 @@ class SlotVectorEnv(gym.vector.VectorEnv[Any, Any, NDArray[Any]], ABC):
         """
 
     @abstractmethod
-    def _step_slots(self, slots: NDArray[np.int64], actions: Any) -> SlotStep:
-        """Step ``slots`` (int64, shape (n,), ascending) with their n actions, batched.
-
-        Returns:
-            Observation, reward, terminated, truncated and info, each batched over the n slots.
-        """
+    def _step_slots(self, slots: NDArray[np.int64], actions: Any) -> Step:
+        """Step ``slots`` (int64, shape (n,), ascending) with their n actions, batched."""
 
     @property
     def pending_reset(self) -> NDArray[np.bool_]:
@@ -210,7 +296,11 @@ class SlotVectorEnv(gym.vector.VectorEnv[Any, Any, NDArray[Any]], ABC):
         Raises:
             ValueError: for a list of seeds of the wrong length, or a mask that is empty or of the wrong shape.
             TypeError: for a mask that is not a boolean array.
+            gymnasium.error.ClosedEnvironmentError: after :meth:`close`.
         """
+        self._check_open("reset()")
+        if seed is not None:
+            self._seed(seed)
         seeds = self._seeds(seed)
         options = None if options is None else dict(options)
         mask = None if options is None else options.pop("reset_mask", None)
@@ -234,8 +324,10 @@ class SlotVectorEnv(gym.vector.VectorEnv[Any, Any, NDArray[Any]], ABC):
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset, or in mode DISABLED for an ended slot that was not reset.
-            ValueError: for the wrong number of actions.
+            ValueError: for the wrong number of actions, or one that is not finite or none of the space.
+            gymnasium.error.ClosedEnvironmentError: after :meth:`close`.
         """
+        self._check_open("step()")
         self._check_steppable(actions)
         resetting = self._ended.copy() if self.autoreset_mode is AutoresetMode.NEXT_STEP else np.zeros_like(self._ended)
         infos: dict[str, Any] = {}
@@ -244,10 +336,12 @@ class SlotVectorEnv(gym.vector.VectorEnv[Any, Any, NDArray[Any]], ABC):
         stepping = np.flatnonzero(~resetting).astype(np.int64)
         if len(stepping) > 0:
             chosen = take_samples(self.single_action_space, actions, stepping)
-            observation, reward[stepping], terminated[stepping], truncated[stepping], info = self._step_slots(stepping, chosen)
-            self._observation = put_samples(self.single_observation_space, self._observation, stepping, observation)
+            chosen = checked_actions(self.single_action_space, chosen, len(stepping), name="actions")
+            step = self._step_slots(stepping, chosen)
+            reward[stepping], terminated[stepping], truncated[stepping] = step.reward, step.terminated, step.truncated
+            self._observation = put_samples(self.single_observation_space, self._observation, stepping, step.observation)
             self._ended = terminated | truncated
-            self._put_step_infos(infos, stepping, info)
+            self._put_step_infos(infos, stepping, step.info)
         due = self._ended if self.autoreset_mode is AutoresetMode.SAME_STEP else resetting
         if due.any():
             slots = np.flatnonzero(due).astype(np.int64)
@@ -257,7 +351,7 @@ class SlotVectorEnv(gym.vector.VectorEnv[Any, Any, NDArray[Any]], ABC):
     def _put_step_infos(self, infos: dict[str, Any], slots: NDArray[np.int64], info: Mapping[str, Any]) -> None:
         ended = self._ended[slots]
         if self.autoreset_mode is not AutoresetMode.SAME_STEP or not ended.any():
-            put_infos(infos, self.num_envs, slots, info)
+            self._put_infos(infos, slots, info)
             return
         # The info of an ended step lives in final_info alone: its place in the main info is the new episode's.
         final = np.full(self.num_envs, None, dtype=object)
@@ -268,17 +362,38 @@ class SlotVectorEnv(gym.vector.VectorEnv[Any, Any, NDArray[Any]], ABC):
             for slot in slots[ended].tolist():
                 final[slot] = sample_at(self.single_observation_space, self._observation, slot)
         infos["final_obs"], infos["_final_obs"] = final, self._ended.copy()
-        put_infos(infos, self.num_envs, slots[ended], {"final_info": _rows(info, ended)})
+        infos["final_info"], infos["_final_info"] = {}, self._ended.copy()
+        self._put_infos(infos["final_info"], slots[ended], self._info_rows(info, ended))
         if not ended.all():
-            put_infos(infos, self.num_envs, slots[~ended], _rows(info, ~ended))
+            self._put_infos(infos, slots[~ended], self._info_rows(info, ~ended))
+
+    def _put_infos(self, infos: dict[str, Any], slots: NDArray[np.int64], info: Mapping[str, Any]) -> None:
+        """Put the info of some slots, arrays of as many rows, into the vector's."""
+        put_infos(infos, self.num_envs, slots, info)
+
+    def _info_rows(self, info: Mapping[str, Any], mask: NDArray[np.bool_]) -> Mapping[str, Any]:
+        """The info of the slots in ``mask``."""
+        return _rows(info, mask)
 
     def _reset(
         self, slots: NDArray[np.int64], seeds: list[int | None], options: dict[str, Any] | None, infos: dict[str, Any]
     ) -> None:
         observation, info = self._reset_slots(slots, seeds, options)
         self._observation = put_samples(self.single_observation_space, self._observation, slots, observation)
-        put_infos(infos, self.num_envs, slots, info)
+        self._put_infos(infos, slots, info)
         self._started[slots], self._ended[slots] = True, False
+
+    def _seed(self, seed: int | Sequence[int | None]) -> None:
+        """``np_random_seed`` is the seed that was given."""
+        whole = isinstance(seed, (int, np.integer))
+        first = int(seed) if whole else next((each for each in seed if each is not None), None)  # type: ignore[call-overload,union-attr]
+        self._np_random, self._np_random_seed = seeding.np_random(first)
+        if not whole:
+            self._np_random_seed = tuple(seed)  # type: ignore[assignment,arg-type]
+
+    def _check_open(self, what: str) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError(f"{what} of an environment that was closed: make a new one")
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
         if seed is None:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym.corrections import AnchorDecision, AnchorSchedule, EpisodeStart
-from wmrl_gym.engine.background import NO_PAIR
 from wmrl_gym.randomness import mix
 
 
@@ -32,7 +31,7 @@ class Episodes:
         self._base = self.schedule = schedule
         n = num_slots
         self.number, self.group, self.steps, self.context = (np.zeros(n, np.int64) for _ in range(4))
-        self.anchor, self.opened, self.imagined_over = (np.zeros(n, bool) for _ in range(3))
+        self.anchor, self.opened, self.imagined_over, self.at_reset = (np.zeros(n, bool) for _ in range(4))
         self.propensity, self.limit = np.ones(n), np.full(n, np.inf)
         self.seed = 0
         self.run, self.next = 0, 0
@@ -89,33 +88,20 @@ class Episodes:
 
     def label(self, groups: NDArray[np.int64]) -> NDArray[np.int64]:
         """Labels of groups in the stream: numbers restart with every run, and pairs of two runs must not meet in a group."""
-        return groups + (self.run << 40)
+        return groups + (self.run << _RUN)
 
     def header(self, slots: NDArray[np.int64], seeds: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """What a log keeps of the episodes that begin in ``slots``."""
-        numbers = {"episode": self.number, "group": self.group, "context": self.context}
+        numbers = {"episode": self.number, "group": self.label(self.group), "context": self.context, "propensity": self.propensity}
         return {name: values[slots] for name, values in numbers.items()} | {"seed": seeds}
 
-    def info(self, slots: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """The info keys that are always there."""
-        n = len(slots)
-        nan = np.full(n, np.nan)
-        return {
-            "anchor": self.anchor[slots],
-            "group": self.group[slots],
-            "propensity": self.propensity[slots],
-            "context": self.context[slots],
-            "depth": self.steps[slots],
-            "pair": np.full(n, NO_PAIR, np.int64),
-            "wm_reward": nan,
-            "wm_reward_std": nan.copy(),
-            "real_reward": nan.copy(),
-            "calibrated_reward": nan.copy(),
-            "residual_var": nan.copy(),
-            "reward_due": np.zeros(n, bool),
-            "reward_valid": np.ones(n, bool),
-            "weight": np.ones(n),
-        }
+    def info(self, slots: NDArray[np.int64] | slice) -> dict[str, NDArray[Any]]:
+        """What the info of a step says of the episodes; copies, since they go on."""
+        return {name: getattr(self, where)[slots].copy() for name, where in _INFO}
+
+    def is_of_this_run(self, label: int) -> bool:
+        """Whether a label is that of a group of the present run."""
+        return label >> _RUN == self.run
 
     def state_dict(self) -> dict[str, Any]:
         """Arrays, counters, and what the schedule remembers."""
@@ -135,5 +121,8 @@ class Episodes:
             self.schedule.load_state_dict(state["schedule"])  # type: ignore[attr-defined]
 
 
-_ARRAYS = ("number", "group", "steps", "context", "anchor", "opened", "imagined_over", "propensity", "limit")
+_RUN = 40
+"""Bits of a group's number below those of its run."""
+_INFO = (("anchor", "anchor"), ("group", "group"), ("propensity", "propensity"), ("context", "context"), ("depth", "steps"))
+_ARRAYS = ("number", "group", "steps", "context", "anchor", "opened", "imagined_over", "at_reset", "propensity", "limit")
 _COUNTERS = ("run", "next", "begun", "anchored")
