@@ -1,4 +1,4 @@
-"""How well outcome models foresee what code returns, and how fast: ``python -m benchmarks.outcome_models``.
+"""How well outcome models predict what code returns, and how fast: ``python -m benchmarks.outcome_models``.
 
 Scripts of all embedded tasks (:mod:`benchmarks.outcome_scripts`) are really executed once, some minutes of CPU, and kept in
 ``build/outcome_models/``. Each encoder then predicts scripts that it did not see, of tasks that it has seen ("held-out code",

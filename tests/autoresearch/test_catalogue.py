@@ -12,7 +12,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from wmrl_gym.envs.autoresearch import HELD_OUT_TASKS, TRAIN_TASKS, catalogue
+from wmrl_gym.envs.autoresearch import HELD_OUT_TASKS, TRAIN_TASKS
+from wmrl_gym.envs.autoresearch.embedded import catalogue
 from wmrl_gym.envs.autoresearch.embedded.catalogue import (
     HASHES,
     LEADERBOARDS,

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from benchmarks.outcome_scripts import scripts
 from tests.autoresearch.plain_features import compiles, plain_features
-from wmrl_gym.envs.autoresearch import AutoResearchText, script_facts
+from wmrl_gym.envs.autoresearch import AutoResearchText
 from wmrl_gym.envs.autoresearch.reply import syntax_error
+from wmrl_gym.envs.autoresearch.static import facts
 from wmrl_gym.envs.autoresearch.static.checks import bad_values, failing_imports, unbound_names, unknown_columns, unknown_keywords
 from wmrl_gym.envs.autoresearch.static.facts import facts_of
 from wmrl_gym.envs.autoresearch.static.features import STATIC_FEATURES, static_features
@@ -188,7 +189,7 @@ PIECES_OF_CODE = (
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(PIECES_OF_CODE), max_size=9), st.booleans())
 def test_statement_by_statement_the_answers_are_those_for_the_whole_script(pieces: list[str], forget: bool) -> None:
-    for remembered in (script_facts._SEEN, script_facts._KNOWN, COMPILES) if forget else ():
+    for remembered in (facts._SEEN, facts._KNOWN, COMPILES) if forget else ():
         remembered.clear()
     code, columns, known = "".join(pieces), ("price", "prob_a"), frozenset({"id", "x", "y"})
     assert (syntax_error(code) is None) == compiles(code)

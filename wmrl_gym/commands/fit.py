@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _backend(arguments: argparse.Namespace) -> dict[str, Any]:
     """The setting of a model that says what answers it, for those that ask."""
-    from wmrl_gym.world_models.llm.backends import SERVER, elsewhere, make_backend, settings_of_backend
+    from wmrl_gym.world_models.llm.saving import SERVER, elsewhere, make_backend, settings_of_backend
 
     changes = settings_of(arguments.backend_set)
     if (arguments.model == "llm") != (arguments.backend is not None):

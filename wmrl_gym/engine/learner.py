@@ -26,7 +26,7 @@ class BackgroundUpdates:
     """At most one update at a time, on a thread of its own; the thread that steps takes over what it learnt.
 
     Args:
-        model: one that ``learns_aside``.
+        model: one that ``learns_in_background``.
     """
 
     def __init__(self, model: WorldModel) -> None:
@@ -42,12 +42,12 @@ class BackgroundUpdates:
     def begin(self, transitions: Transitions, *, seed: int) -> None:
         """Start an update on transitions that are new to the model."""
         if self._running is not None:
-            raise RuntimeError("an update is under way: adopt it before the next begins")
+            raise RuntimeError("an update is under way: apply it before the next begins")
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="wmrl-update")
-        self._running = self._thread.submit(self._digest, transitions, seed)
+        self._running = self._thread.submit(self._compute, transitions, seed)
 
-    def adopt(self, *, wait: bool) -> tuple[dict[str, float], float] | None:
+    def apply(self, *, wait: bool) -> tuple[dict[str, float], float] | None:
         """Take over what has been learnt; None where nothing has, or not yet, unless ``wait``.
 
         Returns:
@@ -55,12 +55,12 @@ class BackgroundUpdates:
         """
         if self._running is None or not (wait or self._running.done()):
             return None
-        digested, seconds = self._running.result()
+        computed, seconds = self._running.result()
         self._running = None
-        return self.model.adopt(digested), seconds
+        return self.model.apply_update(computed), seconds
 
     def forget(self) -> None:
-        """Adopt nothing of an update that is under way."""
+        """Apply nothing of an update that is under way."""
         if self._running is not None:
             self._running.cancel()
             self._running = None
@@ -72,9 +72,9 @@ class BackgroundUpdates:
             self._thread.shutdown(wait=True, cancel_futures=True)
             self._thread = None
 
-    def _digest(self, transitions: Transitions, seed: int) -> tuple[Any, float]:
+    def _compute(self, transitions: Transitions, seed: int) -> tuple[Any, float]:
         started = time.perf_counter()
-        return self.model.digest(transitions, np.random.default_rng(seed)), time.perf_counter() - started
+        return self.model.compute_update(transitions, np.random.default_rng(seed)), time.perf_counter() - started
 
 
 class Learner:
@@ -84,7 +84,7 @@ class Learner:
         model: what learns.
         buffer: where real transitions arrive.
         every: transitions between two updates; 0 is never. A model that knows nothing is not waited with.
-        background: update on a thread of its own, for a model that ``learns_aside``.
+        background: update on a thread of its own, for a model that ``learns_in_background``.
         cost: is charged with the seconds of updates.
     """
 
@@ -158,7 +158,7 @@ class Learner:
         return new
 
     def _take_over(self, *, wait: bool) -> None:
-        done = None if self._updates is None else self._updates.adopt(wait=wait)
+        done = None if self._updates is None else self._updates.apply(wait=wait)
         if done is not None:
             measures, seconds = done
             self.measures = measures or self.measures

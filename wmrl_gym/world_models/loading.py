@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from wmrl_gym.world_models.base import WorldModel, WorldModelError
-from wmrl_gym.world_models.llm.backends import elsewhere, make_backend
-from wmrl_gym.world_models.llm.checkpoint import LAYOUT, SavedLLM
+from wmrl_gym.world_models.llm.saving import LAYOUT, SavedLLM, elsewhere, make_backend
 from wmrl_gym.world_models.llm.schema import LanguageModel
 
 MODELS = {"dynamics": "EnsembleDynamics", "outcome": "OutcomeModel", "llm": "LLMWorldModel", "progress": "ProgressModel"}

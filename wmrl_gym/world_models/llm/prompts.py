@@ -141,7 +141,7 @@ class Prompts:
         meanings = self.factored.status_meanings
         lines = [_clip(self.factored.briefing(context), self.max_briefing), "", "What can come of a script:"]
         lines += [f"- {name}: {meanings[name]}" if name in meanings else f"- {name}" for name in self.names]
-        turns = [("system", "You foresee what executing a script returns. Answer with one JSON object and nothing else.")]
+        turns = [("system", "You predict what executing a script returns. Answer with one JSON object and nothing else.")]
         shown = [each for each in examples if check == "" or each.status in self._after(check)]
         if self.design == "decomposed" and check == "":
             shown = [each for each in shown if each.status in self.open]

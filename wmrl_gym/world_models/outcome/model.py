@@ -15,9 +15,9 @@ from wmrl_gym import batch
 from wmrl_gym.data.transitions import Transitions
 from wmrl_gym.factored import Outcome
 from wmrl_gym.randomness import draw
-from wmrl_gym.world_models.attempts import AttemptModel, Foresight
+from wmrl_gym.world_models.attempts import AttemptModel, PredictedOutcomes
 from wmrl_gym.world_models.base import DataSpan, Interface, WorldModelError
-from wmrl_gym.world_models.outcome.checkpoint import Saved
+from wmrl_gym.world_models.outcome.checkpoint import SETTINGS, Saved
 from wmrl_gym.world_models.outcome.encoders import HashingEncoder, NoEncoder, TextEncoder, TfidfEncoder
 from wmrl_gym.world_models.outcome.fit import PRIOR_STD, Evidence, Fit, Stages, encode, fit, objects
 
@@ -63,7 +63,7 @@ class OutcomeModel(AttemptModel):
         ValueError: an argument out of range.
     """
 
-    learns_aside: ClassVar[bool] = True
+    learns_in_background: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -142,9 +142,9 @@ class OutcomeModel(AttemptModel):
             return self._chances(features)
         return known.calibration(self._chances(encode(known.encoder, features, text)))
 
-    def foresee(
+    def predict_outcomes(
         self, attempt: Any, context: NDArray[np.int64], *, seed: NDArray[np.int64], rng: np.random.Generator
-    ) -> Foresight:
+    ) -> PredictedOutcomes:
         known, features = self._learnt.fit, self.factored.features(attempt)
         x = features if known is None else encode(known.encoder, features, self.factored.text(attempt))
         chances = self._chances(x)
@@ -158,13 +158,13 @@ class OutcomeModel(AttemptModel):
             distance = np.zeros((len(x), 0)) if known is None else known.distances(x)
             info = self._told(distance, told) if told else {}
             outcome = replace(outcome, feedback=self._nearest_feedback(outcome, distance)) if text else outcome
-        gated = self._gated(attempt, Foresight(outcome, std, info))
+        gated = self._gated(attempt, PredictedOutcomes(outcome, std, info))
         return replace(gated, outcome=self.factored.describe(attempt, gated.outcome)) if text else gated
 
     def update(self, transitions: Transitions, rng: np.random.Generator) -> dict[str, float]:
-        return self.adopt(self.digest(transitions, rng))
+        return self.apply_update(self.compute_update(transitions, rng))
 
-    def digest(self, transitions: Transitions, rng: np.random.Generator) -> Learnt:
+    def compute_update(self, transitions: Transitions, rng: np.random.Generator) -> Learnt:
         if transitions.attempt is None or transitions.outcome is None:
             raise WorldModelError("OutcomeModel learns from transitions that hold attempts and outcomes; these hold none")
         gated, _ = self.factored.gate(transitions.attempt)
@@ -181,8 +181,8 @@ class OutcomeModel(AttemptModel):
             evidence = batch.take(evidence, np.arange(len(text) - self.capacity, len(text)))
         return Learnt(evidence, before.executions + len(text), self._fitted_on(evidence) if len(text) else before.fit)
 
-    def adopt(self, digested: Any) -> dict[str, float]:
-        self._learnt = digested
+    def apply_update(self, computed: Any) -> dict[str, float]:
+        self._learnt = computed
         known = self._learnt.fit
         return {"wm/executions": float(self.executions), **({} if known is None else known.measures)}
 
@@ -260,7 +260,19 @@ class OutcomeModel(AttemptModel):
 
     def save(self, path: str | Path) -> None:
         """Write the evidence; the trees grow again from it, the same ones, when it is loaded."""
-        Saved.of(self).write(Path(path))
+        evidence, columns = self.evidence, self.factored.context_columns
+        saved = Saved(
+            {name: getattr(self, name) for name in SETTINGS},
+            self.encoder.settings(),
+            self.executions,
+            self.span.as_json(),
+            tuple(self.factored.statuses),
+            tuple(self.factored.contexts),
+            None if columns is None else (columns.start, columns.stop),
+            evidence,
+            None if evidence is None else self.encoder.remembered(evidence.text.tolist()),
+        )
+        saved.write(Path(path))
 
     def load(self, path: str | Path) -> None:
         """Read what :meth:`save` wrote, settings included.
