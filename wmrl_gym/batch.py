@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
@@ -33,14 +33,24 @@ def _map(leaf: Callable[..., Any], first: Any, *rest: Any) -> Any:
     return leaf(first, *rest)
 
 
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for part in value.values():
+            yield from _leaves(part)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for each in dataclasses.fields(value):
+            yield from _leaves(getattr(value, each.name))
+    elif value is not None:
+        yield value
+
+
 def size(batch: Any) -> int:
     """The number of rollouts in ``batch``.
 
     >>> size({"x": np.zeros((3, 2)), "name": ("a", "b", "c")})
     3
     """
-    sizes: list[int] = []
-    _map(lambda leaf: sizes.append(len(leaf)), batch)
+    sizes = [len(leaf) for leaf in _leaves(batch)]
     if not sizes:
         raise ValueError("a batch without leaves has no size")
     if len(set(sizes)) > 1:

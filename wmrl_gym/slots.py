@@ -69,6 +69,8 @@ def checked_action(space: Space[Any], action: Any) -> Any:
     >>> checked_action(Discrete(2), 1)
     array([1])
     """
+    if type(space) is Discrete and isinstance(action, (int, np.integer)) and 0 <= action - space.start < space.n:
+        return np.array([action], space.dtype)
     if isinstance(space, _ARRAYS):
         try:
             given = np.asarray(action)[None]
@@ -142,12 +144,12 @@ def sample_at(space: Space[Any], batch: Any, slot: int) -> Any:
     >>> sample_at(Dict({"x": Discrete(9)}), {"x": np.array([4, 5])}, 1)
     {'x': np.int64(5)}
     """
+    if isinstance(space, Box):
+        return np.array(batch[slot])
     if isinstance(space, Dict):
         return {key: sample_at(sub, batch[key], slot) for key, sub in space.items()}
     if isinstance(space, Tuple):
         return tuple(sample_at(sub, part, slot) for sub, part in zip(space.spaces, batch, strict=True))
-    if isinstance(space, Box):
-        return np.array(batch[slot])
     return deepcopy(batch[slot])
 
 

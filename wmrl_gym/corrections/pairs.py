@@ -19,6 +19,8 @@ def as_floats(name: str, values: ArrayLike, *, size: int | None = None) -> Float
     Raises:
         ValueError: if it is not a vector, or not of length ``size``.
     """
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.ndim == 1 and size in (None, values.size):
+        return values
     out = np.atleast_1d(np.asarray(values, dtype=np.float64))
     if out.ndim != 1:
         raise ValueError(f"{name} must be a vector of shape (B,), got shape {out.shape}")
@@ -35,6 +37,8 @@ def as_ints(name: str, values: ArrayLike | None, *, size: int) -> Ints:
     """
     if values is None:
         return np.zeros(size, dtype=np.int64)
+    if type(values) is np.ndarray and values.dtype == np.int64 and values.shape == (size,):
+        return values
     out = np.atleast_1d(np.asarray(values))
     if out.shape != (size,):
         raise ValueError(f"{name} must have shape ({size},), got {out.shape}")

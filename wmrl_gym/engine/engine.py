@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ class Engine(Run):
         prediction = self._imagine(at, len(slots), actions)
         self.episodes.steps[at] += 1
         result = self._from_prediction(at, len(slots), prediction)
-        if self.episodes.opened.any():
+        if np.count_nonzero(self.episodes.opened):
             rows = np.flatnonzero(self.episodes.opened[slots])
             if len(rows):
                 result = self._execute(slots, rows, actions, prediction, result)
@@ -145,25 +146,32 @@ class Engine(Run):
         return prediction
 
     def _from_prediction(self, at: NDArray[np.int64] | slice, n: int, prediction: Prediction) -> Step:
-        due, truncated = prediction.reward_due & prediction.reward_valid, prediction.truncated.copy()
+        """What imagined steps return; the prediction's own arrays stand in it, to be copied before they are written."""
+        due, truncated = prediction.reward_due & prediction.reward_valid, prediction.truncated
         late = self.episodes.steps[at] >= self.episodes.limit[at]
-        if late.any():
-            truncated |= late & ~prediction.terminated
-        info = StepInfo(n, imagined=self.options.imagined_info)
-        for key, value in prediction.info.items():
-            info[key] = value.copy()
+        if np.count_nonzero(late):
+            truncated = truncated | (late & ~prediction.terminated)
+        info = StepInfo(n, prediction.info, imagined=self.options.imagined_info)
         info.update(self.episodes.info(at))
-        info["reward_due"], info["reward_valid"] = prediction.reward_due.copy(), prediction.reward_valid.copy()
-        if due.all():
+        info["reward_due"], info["reward_valid"] = prediction.reward_due, prediction.reward_valid
+        paying = np.count_nonzero(due)
+        if paying == n:
             reward = prediction.reward.astype(np.float64)
-            info["wm_reward"], info["wm_reward_std"] = reward.copy(), prediction.reward_std.copy()
+            info["wm_reward"], info["wm_reward_std"] = prediction.reward, prediction.reward_std
         else:
             reward = np.where(due, prediction.reward, 0.0)
-            if due.any():
+            if paying:
                 info["wm_reward"] = np.where(due, prediction.reward, np.nan)
                 info["wm_reward_std"] = np.where(due, prediction.reward_std, np.nan)
-        terminated, valid = prediction.terminated.copy(), info["reward_valid"]
-        return Step(prediction.observation, reward, terminated, truncated, info["reward_due"], valid, info)
+        return Step(
+            prediction.observation,
+            reward,
+            prediction.terminated,
+            truncated,
+            prediction.reward_due,
+            prediction.reward_valid,
+            info,
+        )
 
     def _execute(
         self, slots: NDArray[np.int64], rows: NDArray[np.int64], actions: Any, prediction: Prediction, result: Step
@@ -172,8 +180,8 @@ class Engine(Run):
         with self.cost.timing("wait_s"):
             real = self.real.step(slots[rows], take_samples(self.real.interface.action_space, actions, rows))
         self.ledger.charge(real)
+        result = writable(result, batch.put(result.observation, rows, real.step.observation))
         step, info, at = real.step, result.info, slots[rows]
-        observation = batch.put(result.observation, rows, step.observation)
         counted = self._put_real(rows, at, real, result)
         # A model that knows nothing, or that predicts that the episode is over, has predicted no reward.
         both = counted & prediction.reward_due[rows] & prediction.reward_valid[rows] & self.model.fitted
@@ -191,7 +199,7 @@ class Engine(Run):
             with self.cost.timing("predict_s"):
                 known = StepInfo(len(rows), {**step.info, "context": self.episodes.context[at]})
                 self._state = batch.put(self._state, at, self.model.begin(step.observation, known, self.rng))
-        return Step(observation, result.reward, result.terminated, result.truncated, result.reward_due, result.reward_valid, info)
+        return result
 
     def _put_real(self, rows: NDArray[np.int64], at: NDArray[np.int64], real: RealStep, result: Step) -> NDArray[np.bool_]:
         """Put what real steps returned in the place of what was imagined; which of them pay a known reward, bool."""
@@ -227,6 +235,15 @@ class Engine(Run):
                 if recording.actions:
                     with self.cost.timing("wait_s"):
                         self._background.submit(recording)
+
+
+def writable(step: Step, observation: Any) -> Step:
+    """A step with copies of what a prediction holds, and another observation."""
+    info = step.info
+    for key, column in info.items():
+        info[key] = deepcopy(column)
+    ended, cut = step.terminated.copy(), step.truncated.copy()
+    return Step(observation, step.reward, ended, cut, info["reward_due"], info["reward_valid"], info)
 
 
 def put_own(info: StepInfo, rows: NDArray[np.int64], real: RealStep) -> None:

@@ -54,6 +54,7 @@ KEYS: dict[str, Key] = {
 """What an environment with a world model says in ``info``; everything else in it is the environment's or the model's own."""
 
 _ALWAYS = tuple((name, key.default) for name, key in KEYS.items() if key.always)
+_DEFAULTS: dict[int, dict[str, NDArray[Any]]] = {}
 _IMMUTABLE = (bool, int, float, str, bytes, type(None), np.generic)
 
 
@@ -86,8 +87,14 @@ class StepInfo(dict[str, NDArray[Any]]):
 
     def __missing__(self, key: str) -> NDArray[Any]:
         """A column that nobody set."""
-        column = self[key] = np.full(self.n, KEYS[key].default, KEYS[key].dtype)
+        if self.n not in _DEFAULTS:
+            _DEFAULTS[self.n] = {name: np.full(self.n, each.default, each.dtype) for name, each in KEYS.items()}
+        column = self[key] = _DEFAULTS[self.n][key].copy()
         return column
+
+    def has(self, key: str) -> bool:
+        """Whether a column was set, so that it may hold more than its default."""
+        return key in self
 
     def set_own(self, row: int, info: Mapping[str, Any]) -> None:
         """The wrapped environment's own info of the slot at ``row``."""
@@ -102,37 +109,59 @@ class StepInfo(dict[str, NDArray[Any]]):
             return own
         return None if self.imagined is None else copied(self.imagined)
 
+    def others(self) -> list[Mapping[str, Any]]:
+        """For each slot what stands in no column: the environment's own info of a real step, the user's of an imagined one."""
+        if self.own is None and self.imagined is None:
+            return []
+        rows = [self.row_own(row) for row in range(self.n)]
+        real = [self.own is not None and self.own[row] is not None for row in range(self.n)]
+        return [
+            {} if row is None else {key: value for key, value in row.items() if key not in KEYS and (own or key not in self)}
+            for row, own in zip(rows, real, strict=True)
+        ]
+
+    def rows(self, mask: NDArray[np.bool_]) -> StepInfo:
+        """The info of the slots in ``mask``."""
+        own = None if self.own is None else [each for each, wanted in zip(self.own, mask.tolist(), strict=True) if wanted]
+        columns = {key: _rows(column, mask) for key, column in self.items()}
+        return StepInfo(int(mask.sum()), columns, own=own, imagined=self.imagined)
+
     def single(self, row: int = 0) -> dict[str, Any]:
         """The info of one slot as Python values, without the numbers that nobody knows."""
         given = self.row_own(row)
         info: dict[str, Any] = {} if given is None else dict(given)
         real = self.own is not None and self.own[row] is not None
         for name, column in self.items():
-            if name in KEYS or not (real and name in info):
-                scalars_into(info, name, column, row)
+            if real and name in info and name not in KEYS:
+                continue
+            if type(column) is np.ndarray and column.ndim == 1:
+                value = column.item(row)
+                if not isinstance(value, float) or value == value:
+                    info[name] = value
+                else:
+                    info.pop(name, None)
+            else:
+                _put_part(info, name, column, row)
         for name, default in _ALWAYS:
             if name not in self:
                 info[name] = default
         return info
 
 
-def scalars_into(info: dict[str, Any], name: str, column: Any, row: int) -> None:
-    """Put one row of a column into ``info`` as a Python value; not a number that nobody knows."""
+def _rows(column: Any, mask: NDArray[np.bool_]) -> Any:
+    return {key: _rows(part, mask) for key, part in column.items()} if isinstance(column, Mapping) else np.asarray(column)[mask]
+
+
+def _put_part(info: dict[str, Any], name: str, column: Any, row: int) -> None:
+    """One row of a column that is no vector: a dict of columns, a matrix, a list."""
     if isinstance(column, Mapping):
         inner: dict[str, Any] = {}
         for key, part in column.items():
-            scalars_into(inner, key, part, row)
+            value = part.item(row) if isinstance(part, np.ndarray) and part.ndim == 1 else deepcopy(part[row])
+            inner[key] = value
         info[name] = inner
-        return
-    value = column[row]
-    if isinstance(value, np.generic):
-        value = value.item()
-    elif isinstance(value, np.ndarray):
-        value = value.copy()
-    if value == value if isinstance(value, float) else True:
-        info[name] = value
     else:
-        info.pop(name, None)
+        info[name] = deepcopy(column[row])
 
 
 def copied(info: Mapping[str, Any]) -> dict[str, Any]:

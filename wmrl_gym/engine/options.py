@@ -98,7 +98,8 @@ class EngineOptions:
         for name, kind in _CHOICES.items():
             value = getattr(self, name)
             if value not in get_args(kind) and not (name == "pairs" and value is None):
-                raise ValueError(f"{name} must be {' or '.join(f'{each!r}' for each in get_args(kind))}, got {value!r}".replace("'", '"'))
+                allowed = " or ".join(f'"{each}"' for each in get_args(kind))
+                raise ValueError(f"{name} must be {allowed}, got {value!r}")
         if self.update_every < 0:
             raise ValueError(f"update_every must be 0 (never) or more, got {self.update_every}")
         for name in ("max_model_steps", "max_episode_steps", "max_in_flight"):

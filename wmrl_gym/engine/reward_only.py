@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym import batch
-from wmrl_gym.engine.engine import Engine, put_own
+from wmrl_gym.engine.engine import Engine, put_own, writable
 from wmrl_gym.engine.episodes import Schedule
 from wmrl_gym.engine.execution import RealExecution, RealStep
 from wmrl_gym.engine.info import StepInfo
@@ -47,6 +47,7 @@ class RewardEngine(Engine):
         truncated = real.step.truncated | (late & ~real.step.terminated)
         prediction = self._judge(slots, actions, Observed(real.step.observation, real.step.terminated, truncated))
         result = self._from_prediction(slots, len(slots), prediction)
+        result = writable(result, result.observation)
         put_own(result.info, np.arange(len(slots)), real)  # type: ignore[arg-type]
         self._take_real(slots, real, prediction, result)
         over = result.terminated | result.truncated

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -13,36 +12,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
+from wmrl_gym.wrappers import StepInfo, step_info
 from wmrl_gym.wrappers.diagnostics import layers
-
-
-@dataclass(frozen=True, slots=True)
-class LastStep:
-    """What the last step said that SB3 has no place for: each array of ``num_envs`` rows.
-
-    Args:
-        reward: float64, as the environment returned it.
-        weight: float64.
-        reward_valid: bool.
-        pair: int64, number of a background anchor's pair; -1 for none.
-        wm_reward: float64, the raw prediction; NaN where none is due.
-        wm_reward_std: float64; NaN where the model does not know.
-        real_reward: float64; NaN where it is not known.
-        context: int64.
-        depth: int64, steps since the episode's start.
-        propensity: float64.
-    """
-
-    reward: NDArray[np.float64]
-    weight: NDArray[np.float64]
-    reward_valid: NDArray[np.bool_]
-    pair: NDArray[np.int64]
-    wm_reward: NDArray[np.float64]
-    wm_reward_std: NDArray[np.float64]
-    real_reward: NDArray[np.float64]
-    context: NDArray[np.int64]
-    depth: NDArray[np.int64]
-    propensity: NDArray[np.float64]
 
 
 class GymnasiumVecEnv(VecEnv):
@@ -64,7 +35,10 @@ class GymnasiumVecEnv(VecEnv):
         self.envs = envs
         self.mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
-        self.last: LastStep | None = None
+        self.last: StepInfo | None = None
+        """What the last step said that SB3 has no place for, by key of ``info``; None before the first."""
+        self.last_reward: NDArray[np.float64] = np.zeros(self.num_envs)
+        """Its rewards as the environment returned them, float64."""
         self._actions: Any = None
         self._began = time.time()
         self._return, self._length = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
@@ -83,7 +57,7 @@ class GymnasiumVecEnv(VecEnv):
     def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
         observation, reward, terminated, truncated, infos = self.envs.step(self._actions)
         over = terminated | truncated
-        self.last = _last_step(reward, infos, over)
+        self.last, self.last_reward = _last_step(infos, over), reward.astype(np.float64)
         self._return += reward
         self._length += 1
         rows: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
@@ -120,7 +94,10 @@ class GymnasiumVecEnv(VecEnv):
         raise AttributeError(f"the sub-environments share one object: set {attr_name!r} on `.envs` instead")
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
-        return [_find(self.envs, method_name)(*args, **kwargs)] * len(list(self._get_indices(indices)))
+        chosen = list(self._get_indices(indices))
+        result = _find(self.envs, method_name)(*args, **kwargs)
+        # MaskablePPO stacks what each environment answers; a vector environment answers for all at once.
+        return [result[at] for at in chosen] if method_name == "action_masks" else [result] * len(chosen)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
         found = any(isinstance(layer, wrapper_class) for layer in layers(self.envs))
@@ -145,30 +122,11 @@ def _check_spaces(space: gym.Space[Any]) -> None:
         )
 
 
-def _last_step(reward: NDArray[np.float64], infos: dict[str, Any], over: NDArray[np.bool_]) -> LastStep:
-    real = _of_step(infos, "real_reward", over, default=np.nan).astype(np.float64)
-    pair = _of_step(infos, "pair", over, default=-1).astype(np.int64)
-    return LastStep(
-        reward=reward.astype(np.float64),
-        weight=_of_step(infos, "weight", over, default=1.0).astype(np.float64),
-        reward_valid=_of_step(infos, "reward_valid", over, default=True).astype(bool),
-        pair=np.where(np.isfinite(real), -1, pair),
-        wm_reward=_of_step(infos, "wm_reward", over, default=np.nan).astype(np.float64),
-        wm_reward_std=_of_step(infos, "wm_reward_std", over, default=np.nan).astype(np.float64),
-        real_reward=real,
-        context=_of_step(infos, "context", over, default=0).astype(np.int64),
-        depth=_of_step(infos, "depth", over, default=0).astype(np.int64),
-        propensity=_of_step(infos, "propensity", over, default=1.0).astype(np.float64),
-    )
-
-
-def _of_step(infos: dict[str, Any], key: str, over: NDArray[np.bool_], *, default: Any) -> NDArray[Any]:
-    """An info of the step itself, which for ended steps stands in ``final_info`` in mode SAME_STEP."""
-    value = infos[key].copy() if key in infos else np.full(len(over), default)
-    final = infos.get("final_info")
-    if final is not None and key in final:
-        value = np.where(over, final[key], value)
-    return value
+def _last_step(infos: dict[str, Any], over: NDArray[np.bool_]) -> StepInfo:
+    info = step_info(infos, over)
+    # A truth that is there already is not waited for.
+    info["pair"] = np.where(np.isfinite(info["real_reward"]), -1, info["pair"])
+    return info
 
 
 def _row(observation: Any, slot: int) -> Any:
