@@ -76,6 +76,7 @@ class Engine(Run):
             self._state = batch.take(state, np.zeros(self.options.num_slots, np.int64))
         whole = len(slots) == self.options.num_slots
         self._state = state if whole else batch.put(self._state, slots, state)
+        episodes.changed()
         info.update(episodes.info(slots))
         return observation, info
 

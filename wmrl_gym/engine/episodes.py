@@ -36,6 +36,7 @@ class Episodes:
         self.seed = 0
         self.run, self.next = 0, 0
         self.begun, self.anchored = 0, 0
+        self._shown: dict[str, NDArray[Any]] | None = None
 
     def reseed(self, seed: int) -> None:
         """Number episodes anew, and choose anchors by ``seed``."""
@@ -96,8 +97,16 @@ class Episodes:
         return {name: values[slots] for name, values in numbers.items()} | {"seed": seeds}
 
     def info(self, slots: NDArray[np.int64] | slice) -> dict[str, NDArray[Any]]:
-        """What the info of a step says of the episodes; copies, since they go on."""
-        return {name: getattr(self, where)[slots].copy() for name, where in _INFO}
+        """What the info of a step says of the episodes; what stays the same until a reset is shared between steps."""
+        if not isinstance(slots, slice):
+            return {**{name: getattr(self, name)[slots] for name in _INFO}, "depth": self.steps[slots]}
+        if self._shown is None:
+            self._shown = {name: getattr(self, name).copy() for name in _INFO}
+        return {**self._shown, "depth": self.steps.copy()}
+
+    def changed(self) -> None:
+        """Episodes have begun, so that their info is another."""
+        self._shown = None
 
     def is_of_this_run(self, label: int) -> bool:
         """Whether a label is that of a group of the present run."""
@@ -113,6 +122,7 @@ class Episodes:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state; :meth:`reseed` with its seed comes first."""
+        self.changed()
         for name, value in state["arrays"].items():
             setattr(self, name, value.copy())
         for name, value in state["counters"].items():
@@ -123,6 +133,6 @@ class Episodes:
 
 _RUN = 40
 """Bits of a group's number below those of its run."""
-_INFO = (("anchor", "anchor"), ("group", "group"), ("propensity", "propensity"), ("context", "context"), ("depth", "steps"))
+_INFO = ("anchor", "group", "propensity", "context")
 _ARRAYS = ("number", "group", "steps", "context", "anchor", "opened", "imagined_over", "at_reset", "propensity", "limit")
 _COUNTERS = ("run", "next", "begun", "anchored")

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from operator import attrgetter
 from typing import Any
 
 import gymnasium as gym
@@ -18,7 +19,10 @@ from wmrl_gym.factored import Factored
 from wmrl_gym.slots import stack_samples
 from wmrl_gym.world_models.base import Interface, Prediction, WorldModel, WorldModelError
 
-_ARRAYS = ("reward", "reward_std", "terminated", "truncated", "reward_due", "reward_valid")
+_ARRAYS: tuple[str, ...] = ("reward", "reward_std", "terminated", "truncated", "reward_due", "reward_valid")
+
+
+_arrays = attrgetter(*_ARRAYS)
 
 
 def check_world_model(
@@ -201,10 +205,11 @@ class PredictionCheck:
 
     def __call__(self, prediction: Prediction, n: int) -> None:
         """Check a prediction of ``n`` rollouts."""
-        for name in _ARRAYS:
-            if getattr(getattr(prediction, name), "shape", None) != (n,):
-                shape = np.shape(getattr(prediction, name))
-                raise WorldModelError(f"prediction.{name} must be an array of shape ({n},), got shape {shape}")
+        shapes = [getattr(array, "shape", None) for array in _arrays(prediction)]
+        if shapes.count((n,)) < len(shapes):
+            at = next(at for at, shape in enumerate(shapes) if shape != (n,))
+            shape = np.shape(getattr(prediction, _ARRAYS[at]))
+            raise WorldModelError(f"prediction.{_ARRAYS[at]} must be an array of shape ({n},), got shape {shape}")
         if np.count_nonzero(np.isfinite(prediction.reward)) < n:
             unusable = ~np.isfinite(prediction.reward) & prediction.reward_valid
             if unusable.any():

@@ -187,6 +187,8 @@ class Debiasing(Correction):
     def _verify(self, slots: NDArray[np.int64], info: Info) -> None:
         """Have some of the episodes executed whose predictions nothing confirms, the highest first."""
         self._unconfirmed += len(slots)
+        for key in ("real_reward", "anchor", "propensity"):  # the engine's own arrays are not to be written
+            info[key] = info[key].copy()
         imagined = slots[~np.isfinite(info["real_reward"][slots]) & ~info["anchor"][slots]]
         if len(imagined):
             taken, truths = self.engine.verify(imagined[np.argsort(-info["wm_reward"][imagined], kind="stable")])
