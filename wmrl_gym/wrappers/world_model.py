@@ -72,8 +72,8 @@ class EngineWrapper(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         made = self.unwrapped.spec
         if made is None or self.env.spec is None:
             return None
-        shared = SharedModel(made.kwargs["world_model"]) if made.kwargs.get("world_model") is not None else None
-        return replace(self.env.spec, kwargs={**made.kwargs, **({} if shared is None else {"world_model": shared})})
+        given = {**made.kwargs, "world_model": SharedModel(made.kwargs["world_model"])}
+        return replace(self.env.spec, id=made.id, entry_point=made.entry_point, kwargs=given, vector_entry_point=made.vector_entry_point)
 
 
 @takes_options
