@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -149,7 +151,7 @@ class Learner:
             self._updates.close()
 
     def _fit(self, transitions: Transitions, rng: np.random.Generator) -> None:
-        with self.cost.timing("update_s"):
+        with self.cost.timing("update_s"), gradients():
             self.measures = self.model.update(transitions, rng)
 
     def _new(self) -> Transitions | None:
@@ -163,6 +165,15 @@ class Learner:
             measures, seconds = done
             self.measures = measures or self.measures
             self.cost.update_s += seconds
+
+
+def gradients() -> ExitStack:
+    """Lets a model learn by gradients, whatever torch was told about the rollout around it (``no_grad``, ``inference_mode``)."""
+    context, torch = ExitStack(), sys.modules.get("torch")
+    if torch is not None:  # whoever learns with it has imported it
+        context.enter_context(torch.inference_mode(False))
+        context.enter_context(torch.enable_grad())
+    return context
 
 
 def execute_random(
