@@ -42,8 +42,8 @@ from wmrl_gym.envs.autoresearch.rules import VALID
 from wmrl_gym.envs.autoresearch.static.statements import statements
 from wmrl_gym.factored import Outcome
 from wmrl_gym.study.config import STUDY_TASKS
-from wmrl_gym.study.metering import open_sandbox
 from wmrl_gym.study.run import machine
+from wmrl_gym.study.training import open_sandbox
 from wmrl_gym.world_models import Interface, OutcomeModel
 from wmrl_gym.world_models.outcome.encoders import CausalLMEncoder, SentenceEncoder, TextEncoder
 

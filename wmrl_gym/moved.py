@@ -52,6 +52,8 @@ MODULES = {
     **{f"wmrl_gym.envs.autoresearch.{old}": f"wmrl_gym.envs.autoresearch.{new}" for old, new in _AUTORESEARCH.items()},
     **{f"wmrl_gym.world_models.{old}": f"wmrl_gym.world_models.{new}" for old, new in _WORLD_MODELS.items()},
     **{f"wmrl_gym.wrappers.{old}": f"wmrl_gym.{new}" for old, new in _WRAPPERS.items()},
+    **{f"wmrl_gym.corrections.{old}": "wmrl_gym.corrections.evidence" for old in ("features", "kappa")},
+    "wmrl_gym.data.minari_reading": "wmrl_gym.data.minari",
     "wmrl_gym.sandbox.rlimits": "wmrl_gym.sandbox.unisolated",
 }
 """The module that stands today for each of version 0.1 that moved."""

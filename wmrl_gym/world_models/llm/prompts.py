@@ -100,7 +100,10 @@ class Prompts:
         """
         forms = self.forms
         asked = [fields for _ in range(len(replies) // len(forms)) for _, fields in forms]
-        answers = [None if reply is None else parse(reply.text, fields) for reply, fields in zip(replies, asked, strict=True)]
+        answers = [
+            None if reply is None else parse(reply.text, fields, cut_off=reply.cut_off)
+            for reply, fields in zip(replies, asked, strict=True)
+        ]
         unreadable = sum(reply is not None and answer is None for reply, answer in zip(replies, answers, strict=True))
         by_form: list[list[tuple[Reply, dict[str, Any]]]] = [[] for _ in forms]
         for number, (reply, answer) in enumerate(zip(replies, answers, strict=True)):

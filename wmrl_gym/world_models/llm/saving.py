@@ -80,7 +80,7 @@ def settings_of_backend(backend: LanguageModel) -> dict[str, Any] | None:
     return backend.settings() if isinstance(backend, Described) else None
 
 
-def elsewhere(saved: Mapping[str, Any] | None, place: str | None, changes: Mapping[str, Any]) -> dict[str, Any]:
+def with_place(saved: Mapping[str, Any] | None, place: str | None, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a back end, with another place and other settings in place of the saved ones.
 
     Args:
@@ -91,7 +91,7 @@ def elsewhere(saved: Mapping[str, Any] | None, place: str | None, changes: Mappi
     Raises:
         WorldModelError: nothing says where the back end is.
 
-    >>> elsewhere({"kind": "server", "base_url": "http://127.0.0.1:8000/v1", "model": "small"}, "http://127.0.0.1:9/v1", {})
+    >>> with_place({"kind": "server", "base_url": "http://127.0.0.1:8000/v1", "model": "small"}, "http://127.0.0.1:9/v1", {})
     {'kind': 'server', 'base_url': 'http://127.0.0.1:9/v1', 'model': 'small'}
     """
     if place is None:

@@ -24,11 +24,11 @@ from wmrl_gym.world_models.outcome.fit import PRIOR_STD, Evidence, Fit, Stages, 
 EncoderChoice = Literal["tfidf", "hashing", "none"]
 _BY_NAME: dict[str, type[TextEncoder]] = {each.kind: each for each in (TfidfEncoder, HashingEncoder, NoEncoder)}
 _SHOWN = 3
-"""Neighbours told of where observations hold text."""
+"""How many neighbours ``info`` lists by default, in environments whose observations hold text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
+class Knowledge:
     """What an update brings: all the evidence, how many executions there have been, and the fit, None before there are enough."""
 
     evidence: Evidence | None
@@ -45,7 +45,7 @@ class OutcomeModel(AttemptModel):
     the forest's own, whose squared error is smaller. What needs no execution, such as a syntax error, is answered exactly by the
     environment's own gate.
 
-    Where ``neighbours`` is not 0, ``info`` tells of the most similar executed attempts, the nearest first, as arrays of shape (B,
+    Where ``neighbours`` is not 0, ``info`` lists the most similar executed attempts, the nearest first, as arrays of shape (B,
     neighbours): ``neighbour`` (the number of the execution, see :meth:`execution`; -1 for none), ``neighbour_distance``,
     ``neighbour_status`` and ``neighbour_value``.
 
@@ -54,7 +54,7 @@ class OutcomeModel(AttemptModel):
         min_executions: real executions before the first fit; until then :attr:`fitted` is False.
         encoder: what is added to the environment's own features: ``"tfidf"`` (words of the executed code), ``"hashing"`` (words
             by their hash, quickest), ``"none"``, or a :class:`TextEncoder`, such as ``SentenceEncoder`` or ``CausalLMEncoder``.
-        neighbours: executed attempts told of in ``info``; None is three where observations hold text, else none.
+        neighbours: how many executed attempts ``info`` lists; None is three where observations hold text, else 0.
         capacity: executions kept for training; beyond that, older ones are thinned out at random.
         sample: draw one outcome from the predicted distribution instead of its expectation.
         seed: of the forests.
@@ -90,7 +90,7 @@ class OutcomeModel(AttemptModel):
             encoder = _BY_NAME[encoder]()
         self.n_trees, self.min_executions, self.encoder = n_trees, min_executions, encoder
         self.neighbours, self.capacity, self.sample, self.seed = neighbours, capacity, sample, seed
-        self._learnt = Learnt(None, 0, None)
+        self._learnt = Knowledge(None, 0, None)
         self._waiting: Saved | None = None
 
     @property
@@ -164,7 +164,7 @@ class OutcomeModel(AttemptModel):
     def update(self, transitions: Transitions, rng: np.random.Generator) -> dict[str, float]:
         return self.apply_update(self.compute_update(transitions, rng))
 
-    def compute_update(self, transitions: Transitions, rng: np.random.Generator) -> Learnt:
+    def compute_update(self, transitions: Transitions, rng: np.random.Generator) -> Knowledge:
         if transitions.attempt is None or transitions.outcome is None:
             raise WorldModelError("OutcomeModel learns from transitions that hold attempts and outcomes; these hold none")
         gated, _ = self.factored.gate(transitions.attempt)
@@ -179,7 +179,7 @@ class OutcomeModel(AttemptModel):
             evidence = before.evidence.joined(evidence, capacity=self.capacity, seed=self.seed)
         elif len(text) > self.capacity:
             evidence = batch.take(evidence, np.arange(len(text) - self.capacity, len(text)))
-        return Learnt(evidence, before.executions + len(text), self._fitted_on(evidence) if len(text) else before.fit)
+        return Knowledge(evidence, before.executions + len(text), self._fitted_on(evidence) if len(text) else before.fit)
 
     def apply_update(self, computed: Any) -> dict[str, float]:
         self._learnt = computed
@@ -286,13 +286,13 @@ class OutcomeModel(AttemptModel):
         self.encoder = saved.encoder_like(self.encoder)
         for name, value in saved.settings.items():
             setattr(self, name, value)
-        self._learnt, self._waiting = Learnt(None, saved.executions, None), saved
+        self._learnt, self._waiting = Knowledge(None, saved.executions, None), saved
         if self.interface is not None:
             self._take_over(saved)
 
     def _take_over(self, saved: Saved) -> None:
         evidence = saved.evidence_for(self.factored)
-        self._learnt = Learnt(evidence, saved.executions, None if evidence is None else self._fitted_on(evidence))
+        self._learnt = Knowledge(evidence, saved.executions, None if evidence is None else self._fitted_on(evidence))
         self._waiting = None
 
 
