@@ -44,7 +44,9 @@ _WRAPPERS = {
     "uncertainty": "engine.starts",
     "judged": "engine.reward_only",
     "cores": "wrappers.rewards",
-    **dict.fromkeys(("correction", "online_debiasing", "residual_correction", "inverse_variance_denoising"), "wrappers.corrections"),
+    **dict.fromkeys(
+        ("correction", "online_debiasing", "residual_correction", "inverse_variance_denoising"), "wrappers.corrections"
+    ),
     **dict.fromkeys(("encode_instruction", "stack_images"), "wrappers.observations"),
     **dict.fromkeys(("vector.correction", "vector.presets"), "wrappers.vector.corrections"),
 }

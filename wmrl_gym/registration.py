@@ -33,6 +33,7 @@ MANIPULATION_STEPS = 200
 LIBERO_STEPS = 520
 """The same on LIBERO."""
 
+
 def register_environments() -> None:
     """Register all ids; ids that are registered already stay as they are."""
     if IDS[0] not in gym.registry:
@@ -120,7 +121,9 @@ class OneEnvironment:
         from wmrl_gym.wrappers import WorldModelWrapper, corrected
 
         real, model = gym.make(inner), cast("WorldModel", world_model)
-        env = WorldModelWrapper(real, model, **imagining) if preset is None else corrected(real, model, preset=preset, **imagining)
+        env = (
+            WorldModelWrapper(real, model, **imagining) if preset is None else corrected(real, model, preset=preset, **imagining)
+        )
         layer: Any = env
         while layer is not real:
             layer.made_by_id, layer = True, layer.env
@@ -139,9 +142,7 @@ def _engine_options() -> set[str]:
     return {*names()} - {"max_episode_steps"}
 
 
-def _parted(
-    options: dict[str, Any], world_model: Any, preset: str | None
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _parted(options: dict[str, Any], world_model: Any, preset: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options that say how to imagine and correct, and the environment's own.
 
     Raises:
@@ -172,7 +173,10 @@ one_manipulation = OneEnvironment(
     "wmrl_gym.envs.manipulation:VLAManipulationEnv", _IMAGES, max_episode_steps=MANIPULATION_STEPS, additional_wrappers=_REFUSE
 )
 one_manipulation_state = OneEnvironment(
-    "wmrl_gym.envs.manipulation:VLAManipulationStateEnv", _IMAGES, max_episode_steps=MANIPULATION_STEPS, additional_wrappers=_REFUSE
+    "wmrl_gym.envs.manipulation:VLAManipulationStateEnv",
+    _IMAGES,
+    max_episode_steps=MANIPULATION_STEPS,
+    additional_wrappers=_REFUSE,
 )
 one_libero = OneEnvironment(
     "wmrl_gym.envs.manipulation:LiberoEnv", _IMAGES, max_episode_steps=LIBERO_STEPS, additional_wrappers=_REFUSE

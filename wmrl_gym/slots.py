@@ -201,9 +201,9 @@ def put_infos(infos: dict[str, Any], num_envs: int, slots: NDArray[np.int64], va
         else:
             column = np.asarray(value)
             array = _put_info_array(infos.get(key), num_envs, slots, column, whole=whole)
-            if column.dtype.kind == "f" and column.ndim == 1 and (unknown := np.isnan(column)).any():
+            if column.dtype.kind == "f" and (unknown := np.isnan(column)).any():
                 known = here.copy()
-                known[slots[unknown]] = False
+                known[slots[unknown.reshape(len(column), -1).any(axis=1)]] = False
         mask = infos.get(f"_{key}")
         infos[key], infos[f"_{key}"] = array, known.copy() if mask is None else np.where(here, known, mask)
 

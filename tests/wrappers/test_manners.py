@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import importlib
+import inspect
 import pickle
+import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -19,6 +26,7 @@ import wmrl_gym  # noqa: F401 - registers the ids
 from tests.bandit import Bandit
 from tests.wrappers.nothing import Nothing
 from wmrl_gym.engine.info import KEYS
+from wmrl_gym.engine.options import EngineOptions
 from wmrl_gym.envs.factored_env import FactoredEnv, FactoredVectorEnv
 from wmrl_gym.world_models import EnsembleDynamics, OutcomeModel, WorldModel, WorldModelError
 from wmrl_gym.wrappers import (
@@ -90,9 +98,7 @@ def wrapped() -> dict[str, Callable[[], gym.Env[Any, Any]]]:
         "weights": lambda: InverseVarianceDenoising(WorldModelWrapper(cart_pole(), Nothing(), seed=0), "gradient"),
         "guard": lambda: OnlineDebiasing(WorldModelWrapper(cart_pole(), Nothing(), seed=0), pessimism=1.0),
         "residual": lambda: ResidualCorrection(OnlineDebiasing(WorldModelWrapper(cart_pole(), Nothing(), seed=0)), 0.3),
-        "wrapper between": lambda: OnlineDebiasing(
-            TransformReward(WorldModelWrapper(cart_pole(), Nothing(), seed=0), float)
-        ),
+        "wrapper between": lambda: OnlineDebiasing(TransformReward(WorldModelWrapper(cart_pole(), Nothing(), seed=0), float)),
     }
     return made | {name: lambda name=name: corrected(cart_pole(), Nothing(), preset=name, seed=0) for name in PRESETS}
 
@@ -246,7 +252,9 @@ def test_the_environments_own_info_reaches_a_vector_with_masks(mode: AutoresetMo
 
 def test_statistics_recorded_below_the_world_model_reach_the_user() -> None:
     for below in (RecordEpisodeStatistics(Goal()), RecordEpisodeStatistics(FactoredEnv(Bandit(max_turns=2)))):
-        model = Nothing() if below.unwrapped.spec is None and isinstance(below.unwrapped, Goal) else OutcomeModel(8, encoder="none")
+        model = (
+            Nothing() if below.unwrapped.spec is None and isinstance(below.unwrapped, Goal) else OutcomeModel(8, encoder="none")
+        )
         env = WorldModelWrapper(below, model, anchors=1.0)
         env.reset(seed=0)
         over, paid, steps = False, 0.0, 0
@@ -443,3 +451,51 @@ def test_a_trainer_reads_engine_model_and_corrections_of_any_stack() -> None:
     assert isinstance(parts.model, WorldModel)
     assert parts.engine.model is parts.model
     assert world_model_parts(cart_pole()) is None
+
+
+def test_the_documented_table_of_keys_is_the_one_that_holds() -> None:
+    told = (Path(__file__).parents[2] / "docs" / "index.md").read_text(encoding="utf-8")
+    rows = [
+        f"| `{name}` | {key.dtype.__name__} | {'always' if key.always else 'where it is known'} | {key.meaning} |"
+        for name, key in KEYS.items()
+    ]
+    table = [line for line in told.splitlines() if line.startswith("| `")]
+    assert table[: len(rows)] == rows
+
+
+@pytest.mark.parametrize("cls", [WorldModelWrapper, WorldModelVectorEnv])
+def test_every_option_stands_in_signature_and_docstring(cls: Any) -> None:
+    parameters = inspect.signature(cls).parameters
+    for each in dataclasses.fields(EngineOptions):
+        if each.metadata["internal"]:
+            assert each.name not in parameters
+            continue
+        assert parameters[each.name].default == each.default
+        assert f"{each.name}: {each.metadata['doc']}" in cls.__doc__
+
+
+def test_what_is_public_is_reachable_after_one_import() -> None:
+    code = (
+        "import wmrl_gym\n"
+        "assert {'factored', 'wrappers', 'world_models'} <= set(dir(wmrl_gym))\n"
+        "assert 'keep_old_names' not in dir(wmrl_gym)\n"
+        "print(wmrl_gym.wrappers.vector.WorldModelVectorEnv.__name__, wmrl_gym.factored.Factored.__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["WorldModelVectorEnv", "Factored"]
+
+
+def test_readme_docs_and_examples_import_public_names_only() -> None:
+    root = Path(__file__).parents[2]
+    sources = [*root.glob("examples/*.py"), root / "README.md", *root.glob("docs/*.md")]
+    found = set()
+    for source in sources:
+        for package, names in re.findall(
+            r"^\s*from (wmrl_gym[\w.]*) import ([\w, ]+)$", source.read_text(encoding="utf-8"), re.M
+        ):
+            module = importlib.import_module(package)
+            for name in re.findall(r"(\w+)(?: as \w+)?(?:,|$)", names):
+                found.add((package, name))
+                public = getattr(module, "__all__", None) or dir(module)
+                assert name in public, f"{source.name}: {package} does not show {name}"
+    assert len(found) > 10

@@ -51,9 +51,7 @@ def model_of(given: Any) -> WorldModel:
     return model
 
 
-def build_engine(
-    real: RealExecution, model: WorldModel, options: EngineOptions, *, num_slots: int, limit: int | None
-) -> Engine:
+def build_engine(real: RealExecution, model: WorldModel, options: EngineOptions, *, num_slots: int, limit: int | None) -> Engine:
     """An engine for a model, which is bound to the environment.
 
     Args:
@@ -142,7 +140,9 @@ def execution_of(env: gym.Env[Any, Any], *, background: bool) -> RealExecution:
         return FactoredExecution(factored, owned=False, statistics=_statistics(env))
     hidden = [] if env.spec is None else [each.name for each in env.spec.additional_wrappers if each.kwargs is None]
     if background and (env.spec is None or hidden):
-        why = f"the wrapper {hidden[0]} below does not record its arguments (RecordConstructorArgs)" if hidden else "it has no spec"
+        why = (
+            f"the wrapper {hidden[0]} below does not record its arguments (RecordConstructorArgs)" if hidden else "it has no spec"
+        )
         raise ValueError(
             "anchors in the background run beside the agent's own episodes, in a second instance, and this environment cannot be "
             f"made again: {why}. Use gymnasium.make, WorldModelVectorEnv with a function that makes one, or "

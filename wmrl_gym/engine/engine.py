@@ -42,9 +42,7 @@ class Engine(Run):
         ValueError: starts from the buffer or teacher forcing are asked for, and the environment is factored.
     """
 
-    def reset(
-        self, slots: NDArray[np.int64], seeds: list[int | None], options: Mapping[str, Any] | None
-    ) -> tuple[Any, StepInfo]:
+    def reset(self, slots: NDArray[np.int64], seeds: list[int | None], options: Mapping[str, Any] | None) -> tuple[Any, StepInfo]:
         """Start the next episodes, one in each of ``slots``."""
         self.poll()
         self._submit_recorded(slots)  # a limit outside may have cut these short

@@ -93,7 +93,12 @@ class Episodes:
 
     def header(self, slots: NDArray[np.int64], seeds: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """What a log keeps of the episodes that begin in ``slots``."""
-        numbers = {"episode": self.number, "group": self.label(self.group), "context": self.context, "propensity": self.propensity}
+        numbers = {
+            "episode": self.number,
+            "group": self.label(self.group),
+            "context": self.context,
+            "propensity": self.propensity,
+        }
         return {name: values[slots] for name, values in numbers.items()} | {"seed": seeds}
 
     def info(self, slots: NDArray[np.int64] | slice) -> dict[str, NDArray[Any]]:

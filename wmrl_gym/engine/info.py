@@ -43,7 +43,9 @@ KEYS: dict[str, Key] = {
     "depth": Key(int, 0, "steps since the episode's start"),
     "pair": Key(int, NO_PAIR, "number of the pair of predicted and real reward that the step makes, from 0 in each run; else -1"),
     "reward_due": Key(bool, False, "whether the step pays; where it does not, its reward is 0 by construction"),
-    "reward_valid": Key(bool, True, "whether the reward is known; where it is not, it is a placeholder that nothing may learn from"),
+    "reward_valid": Key(
+        bool, True, "whether the reward is known; where it is not, it is a placeholder that nothing may learn from"
+    ),
     "weight": Key(float, 1.0, "how much the step's advantage should count"),
     "wm_reward": Key(float, np.nan, "the raw predicted reward"),
     "wm_reward_std": Key(float, np.nan, "the model's own standard deviation of that prediction's error"),
@@ -160,6 +162,8 @@ def _put_part(info: dict[str, Any], name: str, column: Any, row: int) -> None:
             value = part.item(row) if isinstance(part, np.ndarray) and part.ndim == 1 else deepcopy(part[row])
             inner[key] = value
         info[name] = inner
+    elif isinstance(column, np.ndarray) and column.dtype.kind == "f" and np.isnan(column[row]).any():
+        info.pop(name, None)
     else:
         info[name] = deepcopy(column[row])
 

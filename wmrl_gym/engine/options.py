@@ -51,7 +51,7 @@ class EngineOptions:
     )
     pairs: PairKind | None = option(
         None,
-        "how an anchor is predicted: from each real observation (\"teacher_forced\"), or rolled on from the episode's start "
+        'how an anchor is predicted: from each real observation ("teacher_forced"), or rolled on from the episode\'s start '
         '("open_loop"); None is the model\'s own choice.',
     )
     update_every: int = option(32, "real transitions between two updates of the model; 0 never updates it.")

@@ -31,9 +31,7 @@ class RewardEngine(Engine):
         self._known = np.ones(options.num_slots, bool)
         super().__init__(real, model, schedule=schedule, options=options)
 
-    def reset(
-        self, slots: NDArray[np.int64], seeds: list[int | None], options: Mapping[str, Any] | None
-    ) -> tuple[Any, StepInfo]:
+    def reset(self, slots: NDArray[np.int64], seeds: list[int | None], options: Mapping[str, Any] | None) -> tuple[Any, StepInfo]:
         """Start the next episodes, one in each of ``slots``, all of them real."""
         self._earned[slots], self._known[slots] = 0.0, True
         return super().reset(slots, seeds, options)

@@ -29,8 +29,8 @@ def complete(step: Step) -> Step:
 
 def scalars(info: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """The info of one episode as Python values, without the numbers that nobody knows."""
-    values = {key: value[0].item() if isinstance(value[0], np.generic) else value[0] for key, value in info.items()}
-    return {key: value for key, value in values.items() if value == value}
+    known = {key: value[0] for key, value in info.items() if np.asarray(value).dtype.kind != "f" or not np.isnan(value[0]).any()}
+    return {key: value.item() if isinstance(value, np.generic) else value for key, value in known.items()}
 
 
 def start_info(info: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -73,7 +73,9 @@ class EngineWrapper(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if made is None or self.env.spec is None:
             return None
         given = {**made.kwargs, "world_model": SharedModel(made.kwargs["world_model"])}
-        return replace(self.env.spec, id=made.id, entry_point=made.entry_point, kwargs=given, vector_entry_point=made.vector_entry_point)
+        return replace(
+            self.env.spec, id=made.id, entry_point=made.entry_point, kwargs=given, vector_entry_point=made.vector_entry_point
+        )
 
 
 @takes_options
@@ -240,4 +242,3 @@ class WorldModelWrapper(EngineWrapper):
     def _check_open(self, what: str) -> None:
         if self.closed:
             raise ClosedEnvironmentError(f"{what} of an environment that was closed: make a new one")
-
