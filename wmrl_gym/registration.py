@@ -106,10 +106,9 @@ class OneEnvironment:
             ValueError: options that say how to imagine, without a world model.
         """
         if world_model is None and preset is None and not options.keys() & _CORRECTIONS:
-            own = options  # the environment names what it does not know
-            imagining = {name for name in options if name in _engine_options()} if options else set()
-            _refuse(imagining, preset)
-            return cast("gym.Env[Any, Any]", load_env_creator(self.cls)(**own))
+            if options:  # the environment itself names what it does not know
+                _refuse(_engine_options() & options.keys(), preset)
+            return cast("gym.Env[Any, Any]", load_env_creator(self.cls)(**options))
         imagining, own = _parted(options, world_model, preset)
         inner = EnvSpec(
             self.cls.split(":")[1] + "-v0",

@@ -87,7 +87,8 @@ def test_make_and_make_vec_take_the_same_arguments() -> None:
         **shared,
     )
     parts, others = world_model_parts(one), world_model_parts(many)
-    assert parts is not None and others is not None
+    assert parts is not None
+    assert others is not None
     for name in shared:
         assert getattr(parts.engine.options, name) == getattr(others.engine.options, name) == shared[name]
     assert others.engine.options.max_episode_steps == 2

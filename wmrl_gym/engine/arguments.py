@@ -32,7 +32,7 @@ class SharedModel:
     """
 
     def __init__(self, model: Any) -> None:
-        self.model = model.model if isinstance(model, SharedModel) else model
+        self.model: Any = model.model if isinstance(model, SharedModel) else model
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SharedModel:
         return self

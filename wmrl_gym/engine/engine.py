@@ -18,7 +18,7 @@ from wmrl_gym.engine.run import Run
 from wmrl_gym.engine.starts import probe
 from wmrl_gym.factored import Step
 from wmrl_gym.randomness import mix
-from wmrl_gym.slots import take_samples
+from wmrl_gym.samples import take_samples
 from wmrl_gym.world_models import Prediction
 
 _LONG = 1_000
@@ -137,10 +137,10 @@ class Engine(Run):
     def _imagine(self, at: NDArray[np.int64] | slice, n: int, actions: Any) -> Prediction:
         whole, cost = isinstance(at, slice), self.ledger.cost
         began = time.perf_counter()
-        state, prediction = self.model.step(self._state if whole else batch.take(self._state, at), actions, self.rng)
+        state, prediction = self.model.step(self._state if whole else batch.take(self._state, _rows(at)), actions, self.rng)
         cost.predict_s += time.perf_counter() - began
         cost.imagined += n
-        self._state = state if whole else batch.put(self._state, at, state)
+        self._state = state if whole else batch.put(self._state, _rows(at), state)
         self._check(prediction, n)
         return prediction
 
@@ -211,7 +211,7 @@ class Engine(Run):
             result.truncated[rows] |= (taken >= self.options.max_episode_steps) & ~step.terminated
         elif taken.max() == _LONG:
             self._warn_endless(f"a real episode has gone on for {_LONG:,} steps")
-        put_own(info, rows, real)
+        put_own(info, rows, real)  # type: ignore[arg-type]
         result.reward_due[rows], result.reward_valid[rows] = step.reward_due, step.reward_valid
         info["real_reward"][rows] = np.where(counted, step.reward, np.nan)
         return counted
@@ -234,6 +234,11 @@ class Engine(Run):
                 if recording.actions:
                     with self.cost.timing("wait_s"):
                         self._background.submit(recording)
+
+
+def _rows(at: NDArray[np.int64] | slice) -> NDArray[np.int64]:
+    assert not isinstance(at, slice)
+    return at
 
 
 def writable(step: Step, observation: Any) -> Step:

@@ -20,7 +20,7 @@ from wmrl_gym import batch
 from wmrl_gym.data import Transitions
 from wmrl_gym.engine.info import StepInfo
 from wmrl_gym.factored import Factored, Outcome, Step, resolve
-from wmrl_gym.slots import stack_samples
+from wmrl_gym.samples import stack_samples
 from wmrl_gym.world_models import Interface
 
 Actions: TypeAlias = Iterable[Any] | Callable[[NDArray[np.bool_] | None], Any]

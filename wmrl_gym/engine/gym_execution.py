@@ -16,7 +16,7 @@ from wmrl_gym.data import Transitions
 from wmrl_gym.engine.execution import Actions, RealExecution, RealStep, chooser, unstack
 from wmrl_gym.engine.info import StepInfo
 from wmrl_gym.factored import Step
-from wmrl_gym.slots import stack_samples
+from wmrl_gym.samples import stack_samples
 from wmrl_gym.world_models import Interface
 
 _TRIES = 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -81,11 +81,12 @@ class StepInfo(dict[str, NDArray[Any]]):
         n: int,
         columns: Mapping[str, NDArray[Any]] | Iterable[tuple[str, NDArray[Any]]] = (),
         *,
-        own: list[Mapping[str, Any] | None] | None = None,
+        own: Sequence[Mapping[str, Any] | None] | None = None,
         imagined: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(columns)
-        self.n, self.own, self.imagined = n, own, imagined
+        self.n, self.imagined = n, imagined
+        self.own: list[Mapping[str, Any] | None] | None = None if own is None else list(own)
 
     def __missing__(self, key: str) -> NDArray[Any]:
         """A column that nobody set."""

@@ -20,7 +20,7 @@ from wmrl_gym.engine.execution import RealExecution, RealStep, unstack
 from wmrl_gym.engine.gym_execution import legal_sample
 from wmrl_gym.engine.options import Cost
 from wmrl_gym.randomness import mix
-from wmrl_gym.slots import stack_samples
+from wmrl_gym.samples import stack_samples
 from wmrl_gym.world_models import Interface, WorldModel
 
 

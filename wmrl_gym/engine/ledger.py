@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym.corrections.stream import AnchorStream, Pairs
-from wmrl_gym.data import TransitionBuffer, Transitions
+from wmrl_gym.data import TransitionBuffer
 from wmrl_gym.engine.episodes import Episodes
 from wmrl_gym.engine.execution import RealStep
 from wmrl_gym.engine.options import Cost, EngineOptions

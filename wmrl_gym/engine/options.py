@@ -1,5 +1,7 @@
 """How an engine imagines, and what it has spent: the one list of options, from which every signature and docstring is made."""
 
+# ruff: noqa: RUF009 - a field is made by a function, as dataclasses.field makes it
+
 from __future__ import annotations
 
 import inspect

@@ -16,7 +16,7 @@ from wmrl_gym.batch import StateDict
 from wmrl_gym.corrections.stream import Pairs
 from wmrl_gym.engine.execution import RealStep
 from wmrl_gym.engine.info import NO_PAIR
-from wmrl_gym.slots import sample_at
+from wmrl_gym.samples import sample_at
 from wmrl_gym.world_models import Prediction
 
 
@@ -222,8 +222,11 @@ class Recorder(StateDict):
 
     def _recording(self, slot: int, head: Mapping[str, NDArray[Any]], options: list[Mapping[str, Any] | None]) -> Recording:
         recording = Recording(
-            **{name: int(head[name][slot]) for name in ("episode", "group", "context", "seed")},
+            episode=int(head["episode"][slot]),
+            group=int(head["group"][slot]),
+            context=int(head["context"][slot]),
             propensity=float(head["propensity"][slot]),
+            seed=int(head["seed"][slot]),
             options=options[slot],
         )
         length = int(head["length"][slot])

@@ -16,7 +16,7 @@ from wmrl_gym.corrections.stream import Pairs
 from wmrl_gym.data import TransitionBuffer
 from wmrl_gym.engine.info import StepInfo
 from wmrl_gym.engine.options import UncertaintyKind
-from wmrl_gym.slots import put_samples, take_samples
+from wmrl_gym.samples import put_samples, take_samples
 from wmrl_gym.world_models import WorldModel
 
 Reset: TypeAlias = Callable[[NDArray[np.int64]], tuple[Any, StepInfo]]

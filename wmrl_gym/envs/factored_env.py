@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from wmrl_gym.batch import put, take
 from wmrl_gym.factored import Factored, Outcome, Step, resolve
-from wmrl_gym.slots import SlotVectorEnv, checked_action, sample_at
+from wmrl_gym.samples import checked_action, sample_at
+from wmrl_gym.slots import SlotVectorEnv
 
 COSTS = ("cpu_s", "wall_s", "peak_memory_mb")
 """What executing a step costs, by its name in an outcome."""

@@ -154,7 +154,7 @@ class WorldModel(ABC):
         """One step of every rollout. Pure: the same inputs and generator give the same output, and ``state`` is not changed."""
 
     def action_masks(self, state: Any) -> NDArray[np.bool_] | None:
-        """Which actions are legal in a batch of states, for algorithms that ask (MaskablePPO); None where it does not predict that.
+        """Which actions are legal in each of B states, for algorithms that ask (MaskablePPO); None: it does not predict that.
 
         bool, shape (B, number of actions), or as ``env.action_masks()`` has it for other spaces than Discrete.
         """

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from wmrl_gym import batch
 from wmrl_gym.factored import Factored
-from wmrl_gym.slots import stack_samples
+from wmrl_gym.samples import stack_samples
 from wmrl_gym.world_models.base import Interface, Prediction, WorldModel, WorldModelError
 
 _ARRAYS: tuple[str, ...] = ("reward", "reward_std", "terminated", "truncated", "reward_due", "reward_valid")
@@ -232,7 +232,7 @@ def _finite_bounds(space: gym.spaces.Box) -> tuple[NDArray[Any], NDArray[Any]]:
     """Bounds that keep infinity out: a policy's network makes NaN of it."""
     if space.dtype.kind != "f":
         return space.low, space.high
-    kinds = np.finfo(space.dtype)
+    kinds: Any = np.finfo(space.dtype)  # type: ignore[type-var]
     return np.maximum(space.low, kinds.min), np.minimum(space.high, kinds.max)
 
 

@@ -11,7 +11,7 @@ from gymnasium.utils import RecordConstructorArgs
 from wmrl_gym.corrections import AdaptiveKappa, Calibrator, OnlineCalibration, RewardGuard
 from wmrl_gym.engine.info import KEYS, StepInfo
 from wmrl_gym.factored import Step
-from wmrl_gym.slots import stack_samples
+from wmrl_gym.samples import stack_samples
 from wmrl_gym.wrappers.denoising import Method, Mode, make_denoising
 from wmrl_gym.wrappers.rewards import Correction, Debiasing, OrderError, Residual
 from wmrl_gym.wrappers.world_model import EngineWrapper, WorldModelWrapper
@@ -46,7 +46,7 @@ class CorrectionWrapper(EngineWrapper):
         """Step, and correct the reward."""
         below = self.env
         step = below.batched_step(action) if isinstance(below, EngineWrapper) else _batched(below, action)
-        step.reward[:] = self.core.correct(step.reward, step.info, [action])
+        step.reward[:] = self.core.correct(step.reward, step.info, [action])  # type: ignore[arg-type]
         return step
 
     def stats(self) -> dict[str, float]:
@@ -65,7 +65,7 @@ class CorrectionWrapper(EngineWrapper):
 def _batched(env: gym.Env[Any, Any], action: Any) -> Step:
     """A step of a wrapper of another kind, as a batch of one."""
     observation, reward, terminated, truncated, info = env.step(action)
-    known = {key: np.array([info[key]], KEYS[key].dtype) for key in KEYS if key in info}
+    known: dict[str, Any] = {key: np.array([info[key]], KEYS[key].dtype) for key in KEYS if key in info}
     rows = StepInfo(1, known, own=[{key: value for key, value in info.items() if key not in KEYS}])
     ended, cut = np.array([terminated], bool), np.array([truncated], bool)
     batched = stack_samples(env.observation_space, [observation])

@@ -57,7 +57,7 @@ class WorldModelParts:
 
     @property
     def residual(self) -> Residual | None:
-        """What ResidualCorrection does to them; ``residual.late_reward(pair, truth)`` is that of an anchor whose truth came late."""
+        """What ResidualCorrection does to them; ``residual.late_reward(pair, truth)`` is a late anchor's."""
         return next((each for each in self.corrections if isinstance(each, Residual)), None)
 
     @property

@@ -1,7 +1,7 @@
 """What the correction wrappers do to a batch of rewards; the single and the vector wrappers share it.
 
-A correction reads and writes the info arrays of one step (n rows) and returns the rewards. It never touches a step on which no reward
-is due, one whose reward is not valid, or the step at which a vector environment resets a slot.
+A correction reads and writes the info arrays of one step (n rows) and returns the rewards. It never touches a step on which no
+reward is due, one whose reward is not valid, or the step at which a vector environment resets a slot.
 """
 
 from __future__ import annotations

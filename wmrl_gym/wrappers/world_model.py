@@ -18,7 +18,7 @@ from wmrl_gym.engine.arguments import SharedModel, build_engine, execution_of, m
 from wmrl_gym.engine.gym_execution import EnvExecution
 from wmrl_gym.engine.options import EngineOptions, takes_options
 from wmrl_gym.factored import Step
-from wmrl_gym.slots import checked_action, sample_at
+from wmrl_gym.samples import checked_action, sample_at
 from wmrl_gym.world_models import WorldModel
 
 _ONLY = np.zeros(1, np.int64)
@@ -65,7 +65,7 @@ class EngineWrapper(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return masks
 
     @property
-    def spec(self) -> EnvSpec | None:
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]
         """How this environment is made again: by ``gymnasium.make(env.spec)``. It shares the world model."""
         if not self.made_by_id:
             return super().spec
@@ -181,7 +181,7 @@ class WorldModelWrapper(EngineWrapper):
         return self.engine.action_masks(0)
 
     @property
-    def np_random_seed(self) -> int | None:
+    def np_random_seed(self) -> int:
         """The seed that was given to :meth:`reset`, or drawn."""
         return self.engine.seed
 

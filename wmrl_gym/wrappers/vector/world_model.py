@@ -177,7 +177,8 @@ class WorldModelVectorEnv(SlotVectorEnv):
         return self.engine.step(slots, actions)
 
     def _info_rows(self, info: Any, mask: NDArray[np.bool_]) -> StepInfo:
-        return info.rows(mask)  # type: ignore[no-any-return]
+        rows: StepInfo = info.rows(mask)
+        return rows
 
     def _put_infos(self, infos: dict[str, Any], slots: NDArray[np.int64], info: Any) -> None:
         for key in KEYS:
