@@ -194,7 +194,9 @@ class EnvExecution(RealExecution):
         else:
             self._skipped += int((~usable).sum())
             kept = unstack(space, before, n)
-            after = stack_samples(space, [seen if ok else kept[row] for row, (seen, ok) in enumerate(zip(observations, usable))])
+            after = stack_samples(
+                space, [seen if ok else kept[row] for row, (seen, ok) in enumerate(zip(observations, usable, strict=True))]
+            )
         ended, cut = np.array(terminated, bool) & usable, np.array(truncated, bool) | ~usable
         step = Step(after, np.where(valid, reward, 0.0), ended, cut, np.ones(n, bool), valid, {"context": context})
         transitions = Transitions(before, actions, step.reward, after, ended, cut, valid, context)
