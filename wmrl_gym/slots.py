@@ -28,7 +28,7 @@ from wmrl_gym.samples import batch_length, checked_actions, put_samples, sample_
 def put_infos(infos: dict[str, Any], num_envs: int, slots: NDArray[np.int64], values: Mapping[str, Any]) -> None:
     """Scatter the infos of some slots into a vector info, in place, keeping Gymnasium's ``_key`` masks.
 
-    NaN is a number that nobody knows, so its mask is False; where a slot says nothing of a float, NaN stands.
+    NaN is a number that nobody knows, so its mask is False.
 
     Args:
         infos: the vector info, of ``num_envs`` rows; may already hold other slots.
@@ -64,7 +64,7 @@ def _put_info_array(
     if old is None:
         if whole:  # nothing to scatter
             return value.copy()
-        fill = None if value.dtype == object else np.nan if value.dtype.kind == "f" else 0
+        fill = None if value.dtype == object else 0
         old = np.full((num_envs, *value.shape[1:]), fill, dtype=value.dtype)
     elif old.dtype != value.dtype:
         old = old.astype(np.result_type(old.dtype, value.dtype))

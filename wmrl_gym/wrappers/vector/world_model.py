@@ -181,8 +181,10 @@ class WorldModelVectorEnv(SlotVectorEnv):
         return rows
 
     def _put_infos(self, infos: dict[str, Any], slots: NDArray[np.int64], info: Any) -> None:
-        for key in KEYS:
-            info[key]  # a key that nobody set is there by its default
+        for name, key in KEYS.items():
+            info[name]  # a key that nobody set is there by its default
+            if not key.always and name not in infos and len(slots) < self.num_envs:  # of the other slots nobody knows it
+                infos[name], infos[f"_{name}"] = np.full(self.num_envs, np.nan), np.zeros(self.num_envs, np.bool_)
         put_infos(infos, self.num_envs, slots, info)
         for slot, own in zip(slots.tolist(), info.others(), strict=False):  # none, where there is nothing to say
             self._add_info(infos, own, slot)
