@@ -267,6 +267,23 @@ def test_statistics_recorded_below_the_world_model_reach_the_user() -> None:
         assert list(below.length_queue) == [steps]
 
 
+def test_statistics_recorded_below_reach_a_vector_too() -> None:
+    def make() -> gym.Env[Any, Any]:
+        return RecordEpisodeStatistics(FactoredEnv(Bandit(max_turns=2)))
+
+    envs = WorldModelVectorEnv(
+        make, OutcomeModel(8, encoder="none"), num_envs=3, anchors=1.0, warmup=0, autoreset_mode=AutoresetMode.SAME_STEP
+    )
+    envs.reset(seed=0)
+    actions = np.array([[1, 2], [2, 1], [1, 1]])
+    envs.step(actions)
+    _, reward, _, _, infos = envs.step(actions)
+    episode = infos["final_info"]["episode"]
+    np.testing.assert_allclose(episode["r"], reward)
+    np.testing.assert_array_equal(episode["l"], [2, 2, 2])
+    envs.close()
+
+
 def test_masks_are_those_of_the_state_or_an_error() -> None:
     real = WorldModelWrapper(Goal(), Nothing(), anchors=1.0)
     real.reset(seed=0)
@@ -303,6 +320,10 @@ def test_masks_of_many_environments_are_rows() -> None:
     envs.reset(seed=0)
     np.testing.assert_array_equal(envs.action_masks(), np.tile([False, True, True], (3, 1)))
     envs.step(np.full(3, 2))
+    np.testing.assert_array_equal(envs.action_masks(), np.ones((3, 3), bool))
+    for _ in range(4):
+        envs.step(np.full(3, 2))
+    assert envs.pending_reset.all()
     np.testing.assert_array_equal(envs.action_masks(), np.ones((3, 3), bool))
     envs.close()
 

@@ -179,5 +179,5 @@ def executions_of(source: Any, *, max_real: int) -> tuple[RealExecution, int | N
     first = make()
     factored = parts_of(first)
     if factored is not None:
-        return FactoredExecution(factored, max_real=max_real), time_limit(first)
+        return FactoredExecution(factored, max_real=max_real, statistics=_statistics(first)), time_limit(first)
     return EnvExecution(make, first=first, max_real=max_real), time_limit(first)

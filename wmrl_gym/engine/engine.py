@@ -156,7 +156,8 @@ class Engine(Run):
         paying = np.count_nonzero(due)
         if paying == n:
             reward = prediction.reward.astype(np.float64)
-            info["wm_reward"], info["wm_reward_std"] = prediction.reward, prediction.reward_std
+            info["wm_reward"] = np.asarray(prediction.reward, np.float64)
+            info["wm_reward_std"] = np.asarray(prediction.reward_std, np.float64)
         else:
             reward = np.where(due, prediction.reward, 0.0)
             if paying:

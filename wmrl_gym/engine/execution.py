@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import gymnasium as gym
@@ -178,7 +178,8 @@ class FactoredExecution(RealExecution):
         factored: the environment's parts.
         max_real: outcomes executed at once.
         owned: whether :meth:`close` closes ``factored`` too.
-        statistics: a wrapper around the environment whose statistics of real episodes are to be kept, as if it were stepped.
+        statistics: the RecordEpisodeStatistics around the environment, which is never stepped itself: its statistics of real
+            episodes are kept here.
     """
 
     def __init__(
@@ -195,6 +196,7 @@ class FactoredExecution(RealExecution):
         self.statistics = statistics
         self.interface = Interface(factored.observation_space, factored.action_space, factored.reward_range, factored)
         self._open: dict[int, tuple[Any, Any]] = {}
+        self._counts: dict[int, tuple[float, int, float]] = {}
 
     def start(
         self, slots: NDArray[np.int64], seeds: NDArray[np.int64], *, options: Mapping[str, Any] | None, keep: NDArray[np.bool_]
@@ -205,8 +207,7 @@ class FactoredExecution(RealExecution):
             for row in np.flatnonzero(keep).tolist():
                 self._open[int(slots[row])] = (batch.take(state, [row]), batch.take(observation, [row]))
         if self.statistics is not None:
-            self.statistics.episode_returns, self.statistics.episode_lengths = 0.0, 0
-            self.statistics.episode_start_time = time.perf_counter()
+            self._counts |= {slot: (0.0, 0, time.perf_counter()) for slot in slots[keep].tolist()}
         return observation, StepInfo(len(slots), info)
 
     def step(self, slots: NDArray[np.int64], actions: Any) -> RealStep:
@@ -216,7 +217,7 @@ class FactoredExecution(RealExecution):
         for row, slot in enumerate(slots):
             self._open[int(slot)] = (batch.take(after, [row]), batch.take(real.step.observation, [row]))
         if self.statistics is not None:
-            return RealStep(real.step, real.transitions, real.cpu_s, real.wall_s, [self._counted(self.statistics, real)])
+            return replace(real, own=[self._counted(slot, row, real) for row, slot in enumerate(slots.tolist())])
         return real
 
     def replay(self, seed: int, options: Mapping[str, Any] | None, actions: Actions) -> list[RealStep]:
@@ -288,19 +289,18 @@ class FactoredExecution(RealExecution):
         )
         return after, RealStep(step, transitions, float(outcome.cpu_s.sum()), float(outcome.wall_s.sum()))
 
-    @staticmethod
-    def _counted(counts: RecordEpisodeStatistics[Any, Any], real: RealStep) -> dict[str, Any]:
-        """A step's own info with what the wrapper would have added; only single environments have one."""
-        info = {key: column[0] for key, column in real.step.info.items()}
-        counts.episode_returns += float(real.step.reward[0])
-        counts.episode_lengths += 1
-        if real.over[0]:
-            seconds = round(time.perf_counter() - counts.episode_start_time, 6)
-            info[counts._stats_key] = {"r": counts.episode_returns, "l": counts.episode_lengths, "t": seconds}
-            counts.time_queue.append(seconds)
-            counts.return_queue.append(counts.episode_returns)
-            counts.length_queue.append(counts.episode_lengths)
-            counts.episode_count += 1
+    def _counted(self, slot: int, row: int, real: RealStep) -> dict[str, Any]:
+        """A step's own info, with what the wrapper would have added at the end of its episode."""
+        info = {key: column[row] for key, column in real.step.info.items()}
+        paid, length, began = self._counts[slot]
+        self._counts[slot] = paid, length, began = paid + float(real.step.reward[row]), length + 1, began
+        if real.over[row] and self.statistics is not None:
+            seconds, kept = round(time.perf_counter() - began, 6), self.statistics
+            info[kept._stats_key] = {"r": paid, "l": length, "t": seconds}
+            kept.time_queue.append(seconds)
+            kept.return_queue.append(paid)
+            kept.length_queue.append(length)
+            kept.episode_count += 1
         return info
 
 

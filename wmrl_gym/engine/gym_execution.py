@@ -231,6 +231,15 @@ def legal_sample(space: Space[Any], mask: NDArray[np.bool_] | None) -> Any:
     return action
 
 
+def mask_size(space: Space[Any]) -> int:
+    """How many entries a flat mask of a space's actions has; 1 for spaces without masks."""
+    if isinstance(space, Discrete):
+        return int(space.n)
+    if isinstance(space, MultiDiscrete):
+        return int(space.nvec.sum())
+    return 2 * int(np.prod(space.shape)) if isinstance(space, MultiBinary) else 1
+
+
 def _entries(space: Space[Any], action: Any) -> NDArray[np.int64] | None:
     """Where in a flat mask an action stands."""
     if isinstance(space, Discrete):

@@ -18,10 +18,11 @@ if find_spec("stable_baselines3") is None:
 from wmrl_gym.integrations.sb3.buffers import WeightedDictRolloutBuffer, WeightedRolloutBuffer, weighted
 from wmrl_gym.integrations.sb3.callbacks import LateAnchors, WorldModelCallback
 from wmrl_gym.integrations.sb3.replay import RelabelledDictReplayBuffer, RelabelledReplayBuffer, relabelled
-from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv, to_vec_env
+from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv, LastStep, to_vec_env
 
 __all__ = [
     "GymnasiumVecEnv",
+    "LastStep",
     "LateAnchors",
     "RelabelledDictReplayBuffer",
     "RelabelledReplayBuffer",

@@ -12,8 +12,32 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
-from wmrl_gym.wrappers import StepInfo, step_info
+from wmrl_gym.engine.info import KEYS
 from wmrl_gym.wrappers.diagnostics import layers
+from wmrl_gym.wrappers.vector.corrections import VectorStepInfo
+
+
+class LastStep(VectorStepInfo):
+    """What the last step said that SB3 has no place for: arrays of ``num_envs`` rows, by the keys of ``info``.
+
+    A pair whose truth is there already is none that is waited for: its number is -1.
+
+    Args:
+        reward: float64, as the environment returned it.
+        infos: what ``step`` returned.
+        over: bool, shape (num_envs,): the slots whose episode ended.
+    """
+
+    def __init__(self, reward: NDArray[np.float64], infos: dict[str, Any], over: NDArray[np.bool_]) -> None:
+        super().__init__(infos, over)
+        self.reward = reward.astype(np.float64)
+        self["pair"] = np.where(np.isfinite(self["real_reward"]), -1, self["pair"])
+
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        """The keys as attributes, such as ``last.weight``."""
+        if name not in KEYS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return self[name]
 
 
 class GymnasiumVecEnv(VecEnv):
@@ -35,10 +59,7 @@ class GymnasiumVecEnv(VecEnv):
         self.envs = envs
         self.mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
-        self.last: StepInfo | None = None
-        """What the last step said that SB3 has no place for, by key of ``info``; None before the first."""
-        self.last_reward: NDArray[np.float64] = np.zeros(self.num_envs)
-        """Its rewards as the environment returned them, float64."""
+        self.last: LastStep | None = None
         self._actions: Any = None
         self._began = time.time()
         self._return, self._length = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
@@ -57,7 +78,7 @@ class GymnasiumVecEnv(VecEnv):
     def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
         observation, reward, terminated, truncated, infos = self.envs.step(self._actions)
         over = terminated | truncated
-        self.last, self.last_reward = _last_step(infos, over), reward.astype(np.float64)
+        self.last = LastStep(reward, infos, over)
         self._return += reward
         self._length += 1
         rows: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
@@ -120,13 +141,6 @@ def _check_spaces(space: gym.Space[Any]) -> None:
             f"SB3 takes Box and Discrete observations, or one level of a Dict of them; {unusable} are "
             f"{[type(parts[key]).__name__ for key in unusable]}: encode them as numbers first"
         )
-
-
-def _last_step(infos: dict[str, Any], over: NDArray[np.bool_]) -> StepInfo:
-    info = step_info(infos, over)
-    # A truth that is there already is not waited for.
-    info["pair"] = np.where(np.isfinite(info["real_reward"]), -1, info["pair"])
-    return info
 
 
 def _row(observation: Any, slot: int) -> Any:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from wmrl_gym.data import Transitions
 from wmrl_gym.engine.arguments import build_engine, executions_of, model_of
+from wmrl_gym.engine.gym_execution import mask_size
 from wmrl_gym.engine.info import KEYS, StepInfo
 from wmrl_gym.engine.options import EngineOptions, takes_options
 from wmrl_gym.factored import Factored, Step
@@ -164,9 +165,8 @@ class WorldModelVectorEnv(SlotVectorEnv):
         """
         if not self._started.all():
             raise gym.error.ResetNeeded("call reset() before action_masks()")
-        masks = [None if ended else self.engine.action_masks(slot) for slot, ended in enumerate(self._ended.tolist())]
-        size = next((len(mask) for mask in masks if mask is not None), 1)
-        return np.stack([np.ones(size, bool) if mask is None else mask for mask in masks])
+        anything = np.ones(mask_size(self.single_action_space), bool)
+        return np.stack([anything if ended else self.engine.action_masks(at) for at, ended in enumerate(self._ended.tolist())])
 
     def _reset_slots(
         self, slots: NDArray[np.int64], seeds: list[int | None], options: dict[str, Any] | None
