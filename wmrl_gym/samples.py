@@ -58,7 +58,7 @@ def checked_action(space: Space[Any], action: Any) -> Any:
     >>> checked_action(Discrete(2), 1)
     array([1])
     """
-    if type(space) is Discrete and isinstance(action, (int, np.integer)) and 0 <= action - space.start < space.n:
+    if type(space) is Discrete and isinstance(action, (int, np.integer)) and 0 <= action - int(space.start) < int(space.n):
         return np.array([action], space.dtype)
     if isinstance(space, _ARRAYS):
         try:
@@ -134,7 +134,7 @@ def sample_at(space: Space[Any], batch: Any, slot: int) -> Any:
     {'x': np.int64(5)}
     """
     if isinstance(space, Box):
-        return np.array(batch[slot])
+        return batch[slot].copy() if space.shape and isinstance(batch, np.ndarray) else np.array(batch[slot])
     if isinstance(space, Dict):
         return {key: sample_at(sub, batch[key], slot) for key, sub in space.items()}
     if isinstance(space, Tuple):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym import batch
+from wmrl_gym.engine.episodes import NO_LIMIT
 from wmrl_gym.engine.execution import RealStep
 from wmrl_gym.engine.info import NO_PAIR, StepInfo
 from wmrl_gym.engine.run import Run
@@ -50,7 +51,7 @@ class Engine(Run):
         explicit = np.array([seed is not None or options is not None for seed in seeds])
         unbranched = explicit | episodes.opened[slots]
         start_seeds = self._decide(slots, seeds, options)
-        episodes.limit[slots] = self.options.step_limit(self.buffer.added)
+        episodes.limit[slots] = min(self.options.step_limit(self.buffer.added), NO_LIMIT)
 
         def reset(rows: NDArray[np.int64]) -> tuple[Any, StepInfo]:
             return self.real.start(slots[rows], start_seeds[rows], options=options, keep=episodes.opened[slots[rows]])
@@ -75,7 +76,7 @@ class Engine(Run):
         whole = len(slots) == self.options.num_slots
         self._state = state if whole else batch.put(self._state, slots, state)
         episodes.changed()
-        info.update(episodes.info(slots))
+        episodes.put_info(info, slots)
         return observation, info
 
     def step(self, slots: NDArray[np.int64], actions: Any) -> Step:
@@ -151,7 +152,7 @@ class Engine(Run):
         if np.count_nonzero(late):
             truncated = truncated | (late & ~prediction.terminated)
         info = StepInfo(n, prediction.info, imagined=self.options.imagined_info)
-        info.update(self.episodes.info(at))
+        self.episodes.put_info(info, at)
         info["reward_due"], info["reward_valid"] = prediction.reward_due, prediction.reward_valid
         paying = np.count_nonzero(due)
         if paying == n:

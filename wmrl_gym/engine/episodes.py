@@ -11,6 +11,10 @@ from wmrl_gym.corrections import AnchorDecision, AnchorSchedule, EpisodeStart
 from wmrl_gym.randomness import mix
 
 
+NO_LIMIT = 2**62
+"""Steps of an episode that nothing cuts short."""
+
+
 class Schedule(Protocol):
     """Decides which episodes are anchors; one with ``wants_uncertainty`` is given an :class:`EpisodeStart` as well."""
 
@@ -32,7 +36,7 @@ class Episodes:
         n = num_slots
         self.number, self.group, self.steps, self.context = (np.zeros(n, np.int64) for _ in range(4))
         self.anchor, self.opened, self.imagined_over, self.at_reset = (np.zeros(n, bool) for _ in range(4))
-        self.propensity, self.limit = np.ones(n), np.full(n, np.inf)
+        self.propensity, self.limit = np.ones(n), np.full(n, NO_LIMIT)
         self.seed = 0
         self.run, self.next = 0, 0
         self.begun, self.anchored = 0, 0
@@ -101,13 +105,15 @@ class Episodes:
         }
         return {name: values[slots] for name, values in numbers.items()} | {"seed": seeds}
 
-    def info(self, slots: NDArray[np.int64] | slice) -> dict[str, NDArray[Any]]:
-        """What the info of a step says of the episodes; what stays the same until a reset is shared between steps."""
-        if not isinstance(slots, slice):
-            return {**{name: getattr(self, name)[slots] for name in _INFO}, "depth": self.steps[slots]}
-        if self._shown is None:
-            self._shown = {name: getattr(self, name).copy() for name in _INFO}
-        return {**self._shown, "depth": self.steps.copy()}
+    def put_info(self, info: dict[str, NDArray[Any]], slots: NDArray[np.int64] | slice) -> None:
+        """Say in the info of a step what is known of the episodes; what stays the same until a reset is shared between steps."""
+        if isinstance(slots, slice):
+            if self._shown is None:
+                self._shown = {name: getattr(self, name).copy() for name in _INFO}
+            info.update(self._shown)
+        else:
+            info.update({name: getattr(self, name)[slots] for name in _INFO})
+        info["depth"] = self.steps[slots].copy()
 
     def changed(self) -> None:
         """Episodes have begun, so that their info is another."""
