@@ -44,9 +44,15 @@ _WORLD_MODELS = {
     "fitting": "evaluation.fitting",
 }
 _WRAPPERS = {
-    **{name: f"engine.{name}" for name in ("engine", "options", "execution", "episodes", "background", "ledger", "uncertainty")},
+    **{name: f"engine.{name}" for name in ("engine", "options", "execution", "episodes", "background", "ledger")},
+    "uncertainty": "engine.starts",
     "judged": "engine.reward_only",
     "cores": "wrappers.rewards",
+    **dict.fromkeys(
+        ("correction", "online_debiasing", "residual_correction", "inverse_variance_denoising"), "wrappers.corrections"
+    ),
+    **dict.fromkeys(("encode_instruction", "stack_images"), "wrappers.observations"),
+    **dict.fromkeys(("vector.correction", "vector.presets"), "wrappers.vector.corrections"),
 }
 MODULES = {
     **{f"wmrl_gym.envs.autoresearch.{old}": f"wmrl_gym.envs.autoresearch.{new}" for old, new in _AUTORESEARCH.items()},

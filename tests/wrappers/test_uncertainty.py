@@ -13,7 +13,7 @@ from tests.bandit import Bandit
 from tests.drifting import Drift
 from tests.exploitable import Spiked
 from wmrl_gym.corrections import UncertaintySchedule
-from wmrl_gym.engine.uncertainty import StartUncertainty
+from wmrl_gym.engine.starts import StartUncertainty
 from wmrl_gym.world_models import Prediction
 from wmrl_gym.wrappers import WorldModelWrapper
 from wmrl_gym.wrappers.vector import OnlineDebiasing, ResidualCorrection, WorldModelVectorEnv

@@ -153,6 +153,13 @@ class WorldModel(ABC):
     def step(self, state: Any, action: Any, rng: np.random.Generator) -> tuple[Any, Prediction]:
         """One step of every rollout. Pure: the same inputs and generator give the same output, and ``state`` is not changed."""
 
+    def action_masks(self, state: Any) -> NDArray[np.bool_] | None:
+        """Which actions are legal in each of B states, for algorithms that ask (MaskablePPO); None: it does not predict that.
+
+        bool, shape (B, number of actions), or as ``env.action_masks()`` has it for other spaces than Discrete.
+        """
+        return None
+
     def update(self, transitions: Transitions, rng: np.random.Generator) -> dict[str, float]:
         """Learn from real transitions that were not seen before.
 

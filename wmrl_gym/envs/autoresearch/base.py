@@ -89,6 +89,13 @@ class AutoResearch(Factored[Progress, AttemptT]):
         self._sandbox_kind = sandbox if isinstance(sandbox, str) else None
         self._lock = threading.Lock()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy opens a sandbox of its own, unless it was given from outside."""
+        return {**vars(self), "_lock": None, "_sandbox": self._sandbox if self._sandbox_kind is None else None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.Lock())
+
     def default_limits(self, task: Task) -> Limits:
         """The bounds of one execution that the task asks for."""
         whole = {field.name for field in fields(Limits) if isinstance(field.default, int)}

@@ -169,6 +169,8 @@ class OutcomeModel(AttemptModel):
             raise WorldModelError("OutcomeModel learns from transitions that hold attempts and outcomes; these hold none")
         gated, _ = self.factored.gate(transitions.attempt)
         usable = transitions.outcome.known & ~gated
+        if not usable.any():
+            return self._learnt
         attempt = batch.take(transitions.attempt, usable)
         text = objects(list(self.factored.text(attempt)))
         before = self._learnt

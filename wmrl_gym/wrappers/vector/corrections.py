@@ -1,4 +1,4 @@
-"""The correction wrappers of vector environments."""
+"""The correction wrappers of vector environments, and the whole stack in one call."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from wmrl_gym.corrections import AdaptiveKappa, Calibrator
-from wmrl_gym.wrappers.correction import no_world_model
+from wmrl_gym.engine.info import KEYS, StepInfo
+from wmrl_gym.world_models import WorldModel
+from wmrl_gym.wrappers.corrections import RewardRange, check_late, make_debiasing, no_world_model
 from wmrl_gym.wrappers.denoising import Method, Mode, make_denoising
-from wmrl_gym.wrappers.online_debiasing import RewardRange, make_debiasing
-from wmrl_gym.wrappers.residual_correction import check_late
+from wmrl_gym.wrappers.presets import PresetName, preset_of
 from wmrl_gym.wrappers.rewards import Correction, Residual
 from wmrl_gym.wrappers.vector.world_model import WorldModelVectorEnv
 
 
-class StepInfo(dict[str, NDArray[Any]]):
+class VectorStepInfo(StepInfo):
     """The info of the step itself, every slot's: in SAME_STEP mode that of an ended step stands in ``final_info``.
 
     Each key is put together when it is first asked for: most steps need few of them.
@@ -29,30 +30,41 @@ class StepInfo(dict[str, NDArray[Any]]):
     """
 
     def __init__(self, infos: dict[str, Any], over: NDArray[np.bool_]) -> None:
-        super().__init__()
+        super().__init__(len(over))
         self.infos, self.over = infos, over
 
     def __missing__(self, key: str) -> NDArray[Any]:
         """The rows of a key that nobody asked for before."""
-        final = self.infos.get("final_info")
-        if final is None:
-            rows: NDArray[Any] = self.infos[key]
+        final, here = self.infos.get("final_info"), self.infos.get(key)
+        if final is None or key not in final:
+            if here is None:
+                return super().__missing__(key)
+            rows: NDArray[Any] = here
         else:
-            rows = np.where(self.over, final[key], self.infos[key]) if key in self.infos else final[key].copy()
+            rows = final[key].copy() if here is None else np.where(self.over, final[key], here)
         self[key] = rows
         return rows
 
+    def has(self, key: str) -> bool:
+        """Whether the environment has said something of a key."""
+        return True
+
     def write(self, keys: Iterable[str]) -> None:
-        """Put changed keys back where they came from."""
+        """Put changed keys back where they came from, with the masks of what is known."""
         final = self.infos.get("final_info")
         for key in self.keys() & set(keys):
             rows = self[key]
+            known = None if KEYS[key].always else ~np.isnan(rows)
             if final is None:
                 self.infos[key] = rows
+                if known is not None:
+                    self.infos[f"_{key}"] = known
                 continue
-            np.copyto(final[key], rows, where=self.over)
-            if key in self.infos:
-                np.copyto(self.infos[key], rows, where=~self.over)
+            for place, where in ((final, self.over), (self.infos, ~self.over)):
+                if key in place:
+                    np.copyto(place[key], rows, where=where)
+                    if known is not None:
+                        np.copyto(place[f"_{key}"], known, where=where)
 
 
 class CorrectionVectorWrapper(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
@@ -64,7 +76,7 @@ class CorrectionVectorWrapper(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
 
     core: Correction
     """What is done to the rewards."""
-    rows: StepInfo | None = None
+    rows: VectorStepInfo | None = None
     """The info of the newest step."""
 
     def __init__(self, env: VectorEnv[Any, Any, NDArray[Any]], core: Correction) -> None:
@@ -87,7 +99,7 @@ class CorrectionVectorWrapper(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         observation, reward, terminated, truncated, infos = self.env.step(actions)
         # A correction right below has put the rows together already.
         known = self.env.rows if isinstance(self.env, CorrectionVectorWrapper) else None
-        rows = StepInfo(infos, terminated | truncated) if known is None else known
+        rows = VectorStepInfo(infos, terminated | truncated) if known is None else known
         self.rows = rows
         reward = self.core.correct(reward, rows, actions)
         rows.write(self.core.written)
@@ -146,4 +158,30 @@ class InverseVarianceDenoising(CorrectionVectorWrapper):
         check_late(self, late or not core.joins_late)
 
 
-__all__ = ["InverseVarianceDenoising", "OnlineDebiasing", "ResidualCorrection", "StepInfo"]
+def corrected(
+    source: Any,
+    model: WorldModel,
+    *,
+    num_envs: int,
+    preset: PresetName = "recommended",
+    late: bool = False,
+    max_gain: float = 5.0,
+    **world_model: Any,
+) -> VectorEnv[Any, Any, NDArray[Any]]:
+    """``num_envs`` imagined environments with a preset's corrections, in their order.
+
+    Args:
+        source: as :class:`WorldModelVectorEnv` takes it.
+        model: the world model.
+        num_envs: imagined environments.
+        preset: see :func:`wmrl_gym.wrappers.corrected`.
+        late: passed to ResidualCorrection and InverseVarianceDenoising: the trainer joins background anchors' late truths.
+        max_gain: passed to ResidualCorrection.
+        **world_model: passed to WorldModelVectorEnv, such as ``anchors=0.1`` and ``max_real=2``.
+    """
+    from wmrl_gym.wrappers import vector
+
+    choice = preset_of(preset)
+    made = WorldModelVectorEnv(source, model, num_envs=num_envs, **choice.arguments(world_model))
+    envs: VectorEnv[Any, Any, NDArray[Any]] = choice.around(made, vector, late=late, max_gain=max_gain)
+    return envs
