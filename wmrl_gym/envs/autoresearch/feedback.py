@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from wmrl_gym.envs.autoresearch.reply import SCRIPT
+from wmrl_gym.envs.autoresearch.reply import MAX_REPLY
 from wmrl_gym.envs.autoresearch.rules import NO_SUBMISSION, RUNTIME_ERROR, STATUSES, TIMEOUT, VALID
+from wmrl_gym.envs.autoresearch.static.facts import SCRIPT
 from wmrl_gym.envs.autoresearch.tasks.format import Task
 from wmrl_gym.factored import Printed
 from wmrl_gym.sandbox import Limits
@@ -12,8 +13,10 @@ MAX_FEEDBACK = 8192
 """The longest feedback, in characters."""
 _TAIL = 2000
 
+UNREAD_FEEDBACK = "unknown: the process that reads scripts was lost"
 MALFORMED_FEEDBACK = (
-    "status: malformed\nThe reply holds neither a complete ```python code block nor a line that says DESCRIBE: nothing was run."
+    "status: malformed\nThe reply holds neither a complete ```python code block nor a line that says DESCRIBE, or it is longer than "
+    f"{MAX_REPLY} characters: nothing was run."
 )
 
 

@@ -12,19 +12,25 @@ from gymnasium.spaces import Box, Dict, Discrete
 from numpy.typing import NDArray
 
 from wmrl_gym.envs.autoresearch.base import AutoResearch, FeedbackMode, TaskChoice
-from wmrl_gym.envs.autoresearch.feedback import MALFORMED_FEEDBACK, MAX_FEEDBACK, bounded, expected_report, head, report
-from wmrl_gym.envs.autoresearch.reply import syntax_error, understand
+from wmrl_gym.envs.autoresearch.feedback import (
+    MALFORMED_FEEDBACK,
+    MAX_FEEDBACK,
+    UNREAD_FEEDBACK,
+    bounded,
+    expected_report,
+    head,
+    report,
+)
+from wmrl_gym.envs.autoresearch.reply import MAX_REPLY, syntax_error, understand
 from wmrl_gym.envs.autoresearch.rules import DESCRIBED, MALFORMED, STATUS_VALUES, SYNTAX_ERROR, VALID, Progress, RewardMode
-from wmrl_gym.envs.autoresearch.static.features import static_features
+from wmrl_gym.envs.autoresearch.static.features import STATIC_FEATURES, static_features
+from wmrl_gym.envs.autoresearch.static.scripts import ScriptUnreadable
 from wmrl_gym.envs.autoresearch.tasks.format import Task
 from wmrl_gym.envs.autoresearch.tasks.profile import Profile, profile
 from wmrl_gym.envs.factored_env import FactoredEnv
 from wmrl_gym.factored import Outcome, Printed
 from wmrl_gym.sandbox import Limits, Sandbox
 from wmrl_gym.spaces import UnicodeText
-
-MAX_REPLY = 32768
-"""The longest reply, in characters."""
 
 CODE, DESCRIBE, NOTHING = range(3)
 _KINDS = {"code": CODE, "describe": DESCRIBE, "malformed": NOTHING}
@@ -109,21 +115,28 @@ class AutoResearchText(AutoResearch[TextAttempt]):
         return TextAttempt(state.task, kinds, tuple(reply.code for reply in replies))
 
     def gate(self, attempt: TextAttempt) -> tuple[NDArray[np.bool_], Outcome]:
-        """No code, a syntax error, and a request for the description are answered exactly, without running anything."""
+        """No code, a syntax error, and a request for the description are answered exactly, without running anything.
+
+        Where the process that reads scripts is lost, it is certain that nothing is known.
+        """
         count = len(attempt.task)
         status = np.full(count, MALFORMED, dtype=np.int64)
         feedback = np.full(count, "", dtype=object)
-        certain = np.ones(count, dtype=np.bool_)
+        certain, known = np.ones(count, dtype=np.bool_), np.ones(count, dtype=np.bool_)
         for i, (context, kind, code) in enumerate(zip(attempt.task, attempt.kind, attempt.code, strict=True)):
             if kind == NOTHING:
                 feedback[i] = MALFORMED_FEEDBACK
             elif kind == DESCRIBE:
                 status[i], feedback[i] = DESCRIBED, head(self.tasks[context].description, MAX_FEEDBACK - 64)
-            elif (message := syntax_error(code)) is not None:
-                status[i] = SYNTAX_ERROR
-                feedback[i] = report(SYNTAX_ERROR, ended="exit code: 1", stderr=message)
             else:
-                certain[i] = False
+                try:
+                    message = syntax_error(code)
+                except ScriptUnreadable:
+                    known[i], feedback[i] = False, UNREAD_FEEDBACK
+                    continue
+                certain[i] = message is not None
+                if message is not None:
+                    status[i], feedback[i] = SYNTAX_ERROR, report(SYNTAX_ERROR, ended="exit code: 1", stderr=message)
         value = np.array(STATUS_VALUES)[status]
         shown = np.where(status == DESCRIBED, np.nan, value)
         outcome = Outcome(
@@ -131,7 +144,7 @@ class AutoResearchText(AutoResearch[TextAttempt]):
             value=value,
             shown=shown,
             feedback=feedback,
-            known=np.ones(count, dtype=np.bool_),
+            known=known,
             cpu_s=np.zeros(count),
             wall_s=np.zeros(count),
         )
@@ -141,12 +154,9 @@ class AutoResearchText(AutoResearch[TextAttempt]):
         """Meta-features of the task, the task as zeros and ones, and static features of the code."""
         context = np.eye(len(self.tasks), dtype=np.float32)[attempt.task]
         meta = np.stack([each.meta for each in self._profiles])[attempt.task]
-        static = np.stack(
-            [
-                static_features(code, self.tasks[i].spec.prediction_columns, data_columns=self._columns[i])
-                for i, code in zip(attempt.task, attempt.code, strict=True)
-            ]
-        )
+        static = np.zeros((len(attempt.task), len(STATIC_FEATURES)), dtype=np.float32)
+        for row, (i, code) in enumerate(zip(attempt.task, attempt.code, strict=True)):
+            static[row] = static_features(code, self.tasks[i].spec.prediction_columns, data_columns=self._columns[i])
         return np.concatenate([meta, context, static], axis=1)
 
     @functools.cached_property
