@@ -14,8 +14,8 @@ from gymnasium.utils.env_checker import check_env
 
 from tests.autoresearch.small_tasks import IDS, write_small_task
 from wmrl_gym.envs.autoresearch import AutoResearchEnv, AutoResearchText, load_task
-from wmrl_gym.envs.autoresearch.rules import STATUSES
-from wmrl_gym.envs.autoresearch.tasks.grading import grade, ladder_value
+from wmrl_gym.envs.autoresearch.rules import STATUSES, ladder_value
+from wmrl_gym.envs.autoresearch.tasks.grading import grade
 from wmrl_gym.sandbox import ExecutionResult, Limits, Sandbox
 
 LADDER = {

@@ -7,7 +7,7 @@ import os
 import threading
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from wmrl_gym.envs.autoresearch import rules as rules_of
 from wmrl_gym.envs.autoresearch.embedded.catalogue import list_tasks, load_task
 from wmrl_gym.envs.autoresearch.feedback import report, score_line, stopped
-from wmrl_gym.envs.autoresearch.rules import NO_STATUS, Payment, Progress, RewardMode, Rules
-from wmrl_gym.envs.autoresearch.tasks.format import Task
-from wmrl_gym.envs.autoresearch.tasks.grading import Grade, grade, ladder_value
+from wmrl_gym.envs.autoresearch.rules import NO_STATUS, VALID_VALUES, Payment, Progress, RewardMode, Rules, ladder_value
+from wmrl_gym.envs.autoresearch.tasks.format import Task, run_limits
+from wmrl_gym.envs.autoresearch.tasks.grading import Grade, grade
 from wmrl_gym.envs.autoresearch.tasks.profile import META_FEATURES
 from wmrl_gym.factored import Factored, Outcome, Step
 from wmrl_gym.randomness import draw
@@ -56,7 +56,7 @@ class AutoResearch(Factored[Progress, AttemptT]):
     status_values: ClassVar[tuple[float, ...]] = rules_of.STATUS_VALUES
     status_meanings: ClassVar[Mapping[str, str]] = rules_of.STATUS_MEANINGS
     gated_statuses: ClassVar[frozenset[str]] = frozenset({"malformed", "syntax_error", "described"})
-    open_values: ClassVar[tuple[float, float] | None] = (float(ladder_value(0.0)), float(ladder_value(1.0)))
+    open_values: ClassVar[tuple[float, float] | None] = VALID_VALUES
     reward_range = (0.0, 1.0)
 
     needs_outcomes: ClassVar[bool] = False
@@ -91,9 +91,7 @@ class AutoResearch(Factored[Progress, AttemptT]):
 
     def default_limits(self, task: Task) -> Limits:
         """The bounds of one execution that the task asks for."""
-        whole = {field.name for field in fields(Limits) if isinstance(field.default, int)}
-        asked = {name: int(value) if name in whole else float(value) for name, value in task.spec.limits.items()}
-        return replace(Limits(), **asked)  # type: ignore[arg-type]
+        return run_limits(task.spec)
 
     def start(self, seed: NDArray[np.int64], options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, NDArray[Any]]]:
         """Draw a task for each seed, or take ``options["task"]``, and give the first observations.

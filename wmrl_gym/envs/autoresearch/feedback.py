@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wmrl_gym.envs.autoresearch.reply import MAX_REPLY
-from wmrl_gym.envs.autoresearch.rules import NO_SUBMISSION, RUNTIME_ERROR, STATUSES, TIMEOUT, VALID
+from wmrl_gym.envs.autoresearch.rules import NO_SUBMISSION, RUNTIME_ERROR, STATUSES, TIMEOUT, VALID, percentile_of
 from wmrl_gym.envs.autoresearch.static.facts import SCRIPT
 from wmrl_gym.envs.autoresearch.tasks.format import Task
 from wmrl_gym.factored import Printed
@@ -118,7 +118,7 @@ def expected_report(
     Args:
         task: the task.
         status: index into the statuses.
-        shown: the value that the agent may see, in [0.5, 1] where the status is valid; NaN shows no score.
+        shown: the value that the agent may see, of the ladder; NaN shows no score.
         part: which part of the answers the shown value is of.
         limits: the bounds of an execution; code that computes without pause reaches the shorter of the two time limits first.
         code: the script.
@@ -128,7 +128,7 @@ def expected_report(
     if status == TIMEOUT:
         return report(status, ended=stopped("cpu" if limits.cpu_s < limits.wall_s else "wall", limits), stdout=said)
     if status == VALID:
-        percentile = min(max(2.0 * shown - 1.0, 0.0), 1.0)
+        percentile = percentile_of(shown)
         verdict = "" if shown != shown else score_line(task, task.leaderboard.score_at(percentile), percentile, part=part)
         return report(status, ended="exit code: 0", verdict=verdict, stdout=said)
     if status == NO_SUBMISSION:

@@ -9,14 +9,25 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from wmrl_gym.factored import Outcome
 
-RewardMode = Literal["final", "improvement"]
+RewardMode = Literal["final", "improvement", "best_test"]
 
-STATUSES = ("malformed", "syntax_error", "runtime_error", "timeout", "no_submission", "valid", "described")
-STATUS_VALUES = (0.0, 0.0, 0.1, 0.1, 0.2, float("nan"), 0.0)
+LADDER = {
+    "malformed": 0.0,
+    "syntax_error": 0.0,
+    "runtime_error": 0.1,
+    "timeout": 0.1,
+    "no_submission": 0.2,
+    "valid": float("nan"),
+    "described": 0.0,
+}
+"""What each outcome is worth (the ladder of arXiv 2608.12564); that of a valid submission is between the two of :data:`VALID_VALUES`."""
+VALID_VALUES = (0.5, 1.0)
+"""The worth of a valid submission that beats nobody, and of one that beats the whole leaderboard."""
+STATUSES, STATUS_VALUES = tuple(LADDER), tuple(LADDER.values())
 MALFORMED, SYNTAX_ERROR, RUNTIME_ERROR, TIMEOUT, NO_SUBMISSION, VALID, DESCRIBED = range(len(STATUSES))
 STATUS_MEANINGS = {
     "runtime_error": "the script raises an exception, or uses too much memory",
@@ -27,6 +38,26 @@ STATUS_MEANINGS = {
 """What the outcomes of an execution mean; the others need none."""
 NO_STATUS = -1
 """What ``info["status"]`` holds at reset, and after a failure of infrastructure."""
+
+
+def ladder_value(percentile: ArrayLike) -> NDArray[np.float64]:
+    """The worth of a valid submission, by the share of the leaderboard that it beats.
+
+    >>> ladder_value([0.0, 1.0])
+    array([0.5, 1. ])
+    """
+    low, high = VALID_VALUES
+    return low + (high - low) * np.asarray(percentile, dtype=np.float64)
+
+
+def percentile_of(value: float) -> float:
+    """The share of the leaderboard that a valid submission of this worth beats.
+
+    >>> percentile_of(0.75), percentile_of(0.1)
+    (0.5, 0.0)
+    """
+    low, high = VALID_VALUES
+    return min(max((value - low) / (high - low), 0.0), 1.0)
 
 
 @dataclass(frozen=True, slots=True)

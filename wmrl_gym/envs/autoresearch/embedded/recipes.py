@@ -1,14 +1,13 @@
 """The embedded tasks: what ``tasks.toml`` says of each, and how its directory is written, the same bytes on every machine.
 
-Neither a row's name nor its place says anything of its target, of where it stood in its source, or of the part that it is scored in:
-all three are drawn by a keyed hash of the row's inputs. The key lies in this package, which no sandbox shows.
+A row's name is a keyed hash of its inputs, and rows are sorted by name: neither says anything of its target, of where it stood in its
+source, or of the part that it is scored in. The key lies in this package, which no sandbox shows.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
-import hmac
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,15 +17,14 @@ from typing import Any
 
 from wmrl_gym.envs.autoresearch.embedded.sources import source_of
 from wmrl_gym.envs.autoresearch.embedded.tables import Table, cell
-from wmrl_gym.envs.autoresearch.tasks.format import PARTS, Spec
-from wmrl_gym.envs.autoresearch.tasks.metrics import metric
+from wmrl_gym.envs.autoresearch.tasks.format import PARTS, Spec, keyed_hash
+from wmrl_gym.envs.autoresearch.tasks.scores import metric
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-_SALT = bytes.fromhex("731669e31a83697d751d083be42f03ee5e2f4401479314a75d3ce3b077c236af")
 _LETTERS = "bcdfghjklmnpqrst"
 """What row names are made of: no vowels and no digits, so that no reader takes one for a number or a missing value."""
 
@@ -95,26 +93,15 @@ _ASKS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Drawn:
-    """What a row's hash says: its name, by which rows are sorted, and two numbers that choose its file and its part."""
-
-    name: str
-    split: int
-    part: int
-
-
-def _draw(task: str, rows: Sequence[tuple[str, ...]]) -> list[_Drawn]:
-    """For each row, a keyed hash of its inputs; rows with the same inputs are told apart by a count."""
+def _names(task: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """A name for each row: a keyed hash of its inputs, in letters; rows with the same inputs are told apart by a count."""
     seen = Counter[tuple[str, ...]]()
-    drawn = []
+    names = []
     for row in rows:
-        message = "\0".join((task, str(seen[row]), *row)).encode("utf-8")
+        digest = keyed_hash(task, str(seen[row]), *row)
+        names.append("".join(_LETTERS[byte >> 4] + _LETTERS[byte & 15] for byte in digest[:5]))
         seen[row] += 1
-        digest = hmac.new(_SALT, message, hashlib.sha256).digest()
-        name = "".join(_LETTERS[byte >> 4] + _LETTERS[byte & 15] for byte in digest[:5])
-        drawn.append(_Drawn(name, int.from_bytes(digest[8:16], "big"), int.from_bytes(digest[16:24], "big")))
-    return drawn
+    return names
 
 
 def write_task(name: str, directory: Path, *, leaderboard: bytes) -> None:
@@ -125,37 +112,40 @@ def write_task(name: str, directory: Path, *, leaderboard: bytes) -> None:
         ValueError: its source has too few rows, or two of them got the same name.
     """
     recipe, table = RECIPES[name], source_of(name)()
-    spec, drawn = recipe.spec, _draw(name, table.rows)
-    train, test = _split(drawn, recipe, table.later)
-    if len(train) < recipe.train_rows or len(test) < recipe.test_rows:
-        wanted = f"{recipe.train_rows} rows to train on and {recipe.test_rows} to test on"
-        raise ValueError(f"{name} needs {wanted}, its source has {len(train)} and {len(test)}")
-    if len({drawn[i].name for i in (*train, *test)}) != len(train) + len(test):
+    spec, names = recipe.spec, _names(name, table.rows)
+    train, test = _split(name, recipe, table)
+    if len({names[i] for i in (*train, *test)}) != len(train) + len(test):
         raise ValueError(f"{name}: two rows have the same name, which needs more letters")
-    hidden = set(sorted(test, key=lambda i: drawn[i].part)[: len(test) // 2])
+    part = {i: PARTS[place % 2] for place, i in enumerate(test)}
+    train, test = (sorted(rows, key=lambda i: names[i]) for rows in (train, test))
     (directory / "public").mkdir(parents=True)
     (directory / "private").mkdir()
     _write_text(directory / "task.toml", task_toml(spec))
     _write_text(directory / "description.md", description(recipe, table))
     (directory / "leaderboard.csv").write_bytes(leaderboard)
     header = (ID, *table.columns)
-    train_rows = [(drawn[i].name, *table.rows[i], table.target[i]) for i in train]
+    train_rows = [(names[i], *table.rows[i], table.target[i]) for i in train]
     _write_csv(directory / "public/train.csv", [(*header, spec.target), *train_rows])
-    _write_csv(directory / "public/test.csv", [header, *((drawn[i].name, *table.rows[i]) for i in test)])
+    _write_csv(directory / "public/test.csv", [header, *((names[i], *table.rows[i]) for i in test)])
     guess = _constant_guess(spec, [table.target[i] for i in train])
-    sample = ((drawn[i].name, *guess) for i in test)
-    _write_csv(directory / "public/sample_submission.csv", [(ID, *spec.prediction_columns), *sample])
-    answers = [(drawn[i].name, table.target[i], PARTS[i in hidden]) for i in test]
-    _write_csv(directory / "private/answers.csv", [(ID, spec.target, "part"), *answers])
+    _write_csv(directory / "public/sample_submission.csv", [(ID, *spec.prediction_columns), *((names[i], *guess) for i in test)])
+    _write_csv(directory / "private/answers.csv", [(ID, spec.target, "part"), *((names[i], table.target[i], part[i]) for i in test)])
 
 
-def _split(drawn: list[_Drawn], recipe: Recipe, later: Sequence[bool]) -> tuple[list[int], list[int]]:
-    """The rows to train on and to test on, each sorted by name."""
-    order = sorted(range(len(drawn)), key=lambda i: drawn[i].split)
-    train = [i for i in order if not (later and later[i])][: recipe.train_rows]
-    used = set(train)
-    test = [i for i in order if (later[i] if later else i not in used)][: recipe.test_rows]
-    return tuple(sorted(rows, key=lambda i: drawn[i].name) for rows in (train, test))  # type: ignore[return-value]
+def _split(name: str, recipe: Recipe, table: Table) -> tuple[list[int], list[int]]:
+    """The rows to train on and to test on, by a hash of where they stand in their source.
+
+    Who knows the source can tell from it how many rows of a label are in each file, and nothing of any row.
+    """
+    order = sorted(range(len(table.rows)), key=lambda i: hashlib.sha256(f"{name}|{i}".encode()).digest())
+    rest = order[recipe.train_rows :]
+    if table.later:
+        order, rest = [i for i in order if not table.later[i]], [i for i in order if table.later[i]]
+    train, test = order[: recipe.train_rows], rest[: recipe.test_rows]
+    if len(train) < recipe.train_rows or len(test) < recipe.test_rows:
+        wanted = f"{recipe.train_rows} rows to train on and {recipe.test_rows} to test on"
+        raise ValueError(f"{name} needs {wanted}, its source has {len(train)} and {len(test)}")
+    return train, test
 
 
 def task_toml(spec: Spec) -> str:

@@ -1,12 +1,13 @@
-"""Scores a submission with a benchmark's own metric, in a process of its own, which reads its job as JSON from standard input.
+"""Scores submissions with a benchmark's own metric, in a process of its own, which reads its job as JSON from standard input.
 
 A benchmark's metric is code that its owner trusts, but it may be slow, print, or end its process; and what it imports from its
-benchmark need not be installed. Nothing of this package is imported here.
+benchmark need not be installed. Of this package only the reader of tables is used here, so that a metric sees what was checked.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import os
 import runpy
@@ -31,30 +32,58 @@ class CompetitionMetrics:
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
-    """Score both parts of a submission.
+    """Score submissions.
 
     Args:
-        job: "style" is "mle-bench", "mle-dojo" or "dsbench"; "metric" the file of code; "answers" and "submission" csv files;
-            "id" the column that names rows; "parts" lists of ids as text.
+        job: "style" is "mle-bench", "mle-dojo" or "dsbench"; "metric" the file of code; "answers", "sample" and "submissions" files
+            of rows; "keys" the columns that name rows; "candidates" ways to part the rows of the sample in two.
 
     Returns:
-        "scores", a number for each part, with "higher_is_better" where the metric tells; or "invalid" or "error", in words.
+        "found": for each candidate, up to the first by which the last submission has scores, what was found of each submission:
+        "scores" with "higher_is_better" (None where the metric does not tell), or "invalid" or "error", in words. If it has no
+        scores by the first candidate, the others are not tried.
     """
+    score, higher = _STYLES[job["style"]](Path(job["metric"]))
+    reading = _load(Path(__file__).parent / "reading.py")
+    keys, sample = job["keys"], reading.read_rows_of(Path(job["sample"]))
+    wanted = reading.Keys(sample.keys(keys))
+    answers = _table(reading, Path(job["answers"]), keys, wanted=wanted, names=sample.keys(keys))
+    tables = [_table(reading, Path(path), keys, wanted=wanted, names=sample.keys(keys)) for path in job["submissions"]]
+    found: list[list[dict[str, Any]]] = []
+    for parts in job["candidates"]:
+        found.append([_verdict(lambda t=table, p=parts: {"scores": [_scored(score, answers, t, rows) for rows in p]}) for table in tables])
+        for each in found[-1]:
+            each["higher_is_better"] = higher
+        if ("scores" in found[-1][-1]) == (len(found) > 1 or len(job["candidates"]) == 1) or "scores" not in found[0][-1]:
+            break
+    return {"found": found}
+
+
+def _scored(score: Callable[[Any, Any], float], answers: Any, submission: Any, rows: list[int]) -> float:
+    truth, answer = ([each[row] for row in rows] if isinstance(each, list) else each.iloc[rows] for each in (answers, submission))
+    if not isinstance(truth, list):
+        truth = truth.reset_index(drop=True)
+    return float(score(truth, answer.reset_index(drop=True)))
+
+
+def _table(reading: Any, path: Path, keys: list[str], *, wanted: Any, names: list[tuple[str, ...]]) -> Any:
+    """A file as a frame in the order of the sample, whose keys are text and spelt as there; JSON lines as a list of objects."""
     import pandas as pd
 
-    score, higher = _STYLES[job["style"]](Path(job["metric"]))
-    answers = pd.read_csv(job["answers"])
-    submission = pd.read_csv(job["submission"])
-    name = job["id"]
-    scores = []
-    for part in job["parts"]:
-        wanted = set(part)
-        truth, answer = (
-            frame[frame[name].astype(str).isin(wanted)].sort_values(name, kind="stable").reset_index(drop=True)
-            for frame in (answers, submission)
-        )
-        scores.append(float(score(truth, answer)))
-    return {"scores": scores, "higher_is_better": higher}
+    table = reading.read_rows_of(path)
+    order = wanted.order(table.keys(keys))
+    if path.suffix.lower() in (".jsonl", ".ndjson"):
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        return [lines[place] for place in order]
+    rows = [list(table.rows[place]) for place in order]
+    for column, name in enumerate(keys):
+        for row, key in zip(rows, names, strict=True):
+            row[table.header.index(name)] = key[column]
+    text = reading.to_csv(table.header, rows)
+    frame = pd.read_csv(io.StringIO(text), converters=dict.fromkeys(keys, str), skip_blank_lines=False)
+    if len(frame) != len(rows):
+        raise RuntimeError(f"{path.name}: pandas reads {len(frame)} of {len(rows)} rows")
+    return frame
 
 
 def _mle_bench(path: Path) -> tuple[Callable[[Any, Any], float], bool | None]:
@@ -132,10 +161,15 @@ def _load(path: Path) -> Any:
     return module
 
 
-def _verdict(job: dict[str, Any]) -> dict[str, Any]:
+def _verdict(job: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         with redirect_stdout(sys.stderr):
-            return main(job)
+            return job()
+    except ImportError as error:
+        missing = (error.name or "").split(".")[0]
+        if missing in ("mlebench", "mledojo"):
+            return {"error": f"it imports {error.name}, of which only a part is stood in for: install {missing} ({error})"}
+        return {"error": f"{type(error).__name__}: {error}"}
     except Exception as error:
         kind = "invalid" if type(error).__name__ == "InvalidSubmissionError" else "error"
         return {kind: f"{type(error).__name__}: {error}"}
@@ -144,4 +178,5 @@ def _verdict(job: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_verdict(json.load(sys.stdin))))
+    _job = json.load(sys.stdin)
+    print(json.dumps(_verdict(lambda: main(_job))))
