@@ -35,10 +35,10 @@ def script(*, right_in: str) -> str:
 @pytest.mark.parametrize(
     ("feedback", "right_in", "line", "shown", "paid"),
     [
-        ("validation", "validation", "validation accuracy: 1.0000", 1.0, 0.5),
-        ("validation", "test", "validation accuracy: 0.0000", 0.5, 1.0),
-        ("test", "test", "test accuracy: 1.0000", 1.0, 1.0),
-        ("test", "validation", "test accuracy: 0.0000", 0.5, 0.5),
+        ("validation", "validation", "validation accuracy: about 0.8000 (larger is better), beats 100%", 1.0, 0.5),
+        ("validation", "test", "validation accuracy: about 0.2000 (larger is better), beats 0%", 0.5, 1.0),
+        ("test", "test", "test accuracy: about 0.8000", 1.0, 1.0),
+        ("test", "validation", "test accuracy: about 0.2000", 0.5, 0.5),
         ("none", "test", None, 0.0, 1.0),
     ],
 )

@@ -83,7 +83,9 @@ INVALID = [
     ),
     ("losses", full(HALVES), "wrong columns"),
     ("labels", b'id,y\nt0,"ant', "ids are missing|not valid csv|unknown label"),
-    ("labels", b"id,y\nt0," + b"a" * 200_000, "not valid csv|unknown label"),
+    ("labels", b"id,y\nt0," + b"a" * 200_000, "7 of 8 ids are missing"),
+    ("labels", full(["a" * 200_000, *RIGHT[1:]]), "unknown label 'aaa"),
+    ("labels", full([*RIGHT[1:], "\0"]), "NUL"),
 ]
 
 

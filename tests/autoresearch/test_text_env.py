@@ -69,7 +69,7 @@ def test_a_valid_submission_pays_the_hidden_part_and_shows_the_other(directory: 
     assert STATUSES[info["status"]] == "valid"
     assert reward == 1.0
     assert observation["best"][0] == pytest.approx(0.75)
-    assert "validation rmse: 0.5000 (smaller is better), beats 50% of the leaderboard" in observation["feedback"]
+    assert "validation rmse: about 0.5000 (smaller is better), beats 50% of the leaderboard" in observation["feedback"]
 
 
 def test_feedback_never_holds_the_test_score(directory: Path, sandbox: Sandbox) -> None:
@@ -288,5 +288,5 @@ def test_predicted_feedback_has_the_form_of_the_real_one(directory: Path, sandbo
     for i, (truth, guess) in enumerate(zip(real.feedback, predicted.feedback, strict=True)):
         if not certain[i]:
             assert guess.splitlines()[:2] == truth.splitlines()[:2]
-    assert predicted.feedback[4].splitlines()[2].startswith("validation rmse: 0.5000 (smaller is better), beats 50%")
+    assert predicted.feedback[4].splitlines()[2].startswith("validation rmse: about 0.5000 (smaller is better), beats 50%")
     assert logic.describe(attempt, gated).feedback[0] == gated.feedback[0]

@@ -45,11 +45,18 @@ def bounded(text: str) -> str:
     return text if len(text) <= MAX_FEEDBACK else tail(text, MAX_FEEDBACK - 64)
 
 
-def score_line(task: Task, score: float, percentile: float, *, part: str = "validation") -> str:
-    """One line about a score on a part of the answers."""
-    measure = task.spec.metric
+def score_line(task: Task, shown: float, *, part: str = "validation") -> str:
+    """One line about a score on a part of the answers: the share of the leaderboard, in steps, and the score that stands there.
+
+    Args:
+        task: the task.
+        shown: the value that the agent may see, of the ladder.
+        part: which part of the answers it is of.
+    """
+    measure, percentile = task.spec.metric, percentile_of(shown)
     direction = "larger" if measure.larger_is_better else "smaller"
-    return f"{part} {measure.name}: {score:.4f} ({direction} is better), beats {percentile:.0%} of the leaderboard"
+    score = task.leaderboard.score_at(percentile)
+    return f"{part} {measure.name}: about {score:.4f} ({direction} is better), beats {percentile:.0%} of the leaderboard"
 
 
 def stopped(limit: str, limits: Limits) -> str:
@@ -128,8 +135,7 @@ def expected_report(
     if status == TIMEOUT:
         return report(status, ended=stopped("cpu" if limits.cpu_s < limits.wall_s else "wall", limits), stdout=said)
     if status == VALID:
-        percentile = percentile_of(shown)
-        verdict = "" if shown != shown else score_line(task, task.leaderboard.score_at(percentile), percentile, part=part)
+        verdict = "" if shown != shown else score_line(task, shown, part=part)
         return report(status, ended="exit code: 0", verdict=verdict, stdout=said)
     if status == NO_SUBMISSION:
         return report(status, ended="exit code: 0", verdict="invalid submission", stdout=said)

@@ -106,11 +106,9 @@ def _rows_by_id(task: Task, submission: bytes) -> list[list[str]]:
     """Fields besides the id, in the order of the prediction columns, row by row in the order of the answers."""
     expected = [task.spec.id_column, *task.spec.prediction_columns]
     try:
-        table = parse_rows(submission)
+        table = parse_rows(submission, columns=expected)
     except BadTable as error:
         raise InvalidSubmission(f"the submission {_brief_text(str(error))}") from error
-    if sorted(table.header) != sorted(expected):
-        raise InvalidSubmission(f"wrong columns: expected {_brief(expected)}, got {_brief(list(table.header))}")
     order = [table.header.index(name) for name in expected]
     keys, found = Keys([(name,) for name in task.answers.ids]), dict[int, list[str]]()
     for fields, line in zip(table.rows, table.lines, strict=True):

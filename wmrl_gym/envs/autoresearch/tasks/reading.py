@@ -58,8 +58,12 @@ class Rows:
         return [row[place] for row in self.rows]
 
 
-def parse_rows(content: bytes) -> Rows:
+def parse_rows(content: bytes, *, columns: Sequence[str] | None = None) -> Rows:
     r"""A table out of the bytes of a csv file.
+
+    Args:
+        content: the file.
+        columns: those that it must have, in any order; None for any.
 
     Raises:
         BadTable: with what is wrong.
@@ -82,10 +86,17 @@ def parse_rows(content: bytes) -> Rows:
         except csv.Error as error:
             raise BadTable(f"is not valid csv: {error}") from error
     header = tuple(name.strip() for name in found[0][0])
+    if columns is not None and sorted(header) != sorted(columns):
+        raise BadTable(f"has wrong columns: expected {_brief(columns)}, got {_brief(header)}")
     for row, line in found[1:]:
         if len(row) != len(header):
             raise BadTable(f"is not valid: line {line} has {len(row)} fields, expected {len(header)}")
     return Rows(header, [row for row, _ in found[1:]], [line for _, line in found[1:]])
+
+
+def _brief(names: Sequence[str]) -> str:
+    text = repr(list(names))
+    return text if len(text) <= 120 else f"{text[:117]}..."
 
 
 def read_rows_of(path: Path) -> Rows:
