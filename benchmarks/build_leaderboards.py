@@ -8,9 +8,9 @@ A leaderboard holds three kinds of entries, all of them really run in a sandbox 
   care, as it does among people.
 
 A board that is there already and too small is added to; one that is large enough is left alone, so that the command goes on where
-it was stopped. ``--fresh`` builds anew; ``--again`` runs the solutions of a board on the task's rows as they are now, and replaces
-those that fail. The same seed draws the same designs. Whether a design near its time limit finishes depends on the machine.
-In the end the checksums of the tasks are written.
+it was stopped. ``--fresh`` builds anew; ``--again`` runs the solutions of a board on the task's rows as they are now, and
+replaces those that fail. The same seed draws the same designs. Whether a design near its time limit finishes depends on the
+machine. In the end the checksums of the tasks are written.
 """
 
 from __future__ import annotations

@@ -130,7 +130,21 @@ def _spliced(texts: Sequence[str], rng: np.random.Generator) -> str:
 
 def hostile_submissions(sample: bytes, rng: np.random.Generator) -> Iterator[bytes]:
     """A good submission, damaged at random, without end."""
-    cells = [b"", b"nan", b"-inf", b"1e999", b"NA", b"0x1", b"\xff", b"\0", b'"', b'"""', b"1" * 5000, b"\xef\xbb\xbf", b"a" * 200_000]
+    cells = [
+        b"",
+        b"nan",
+        b"-inf",
+        b"1e999",
+        b"NA",
+        b"0x1",
+        b"\xff",
+        b"\0",
+        b'"',
+        b'"""',
+        b"1" * 5000,
+        b"\xef\xbb\xbf",
+        b"a" * 200_000,
+    ]
     while True:
         content = bytearray(sample)
         for _ in range(int(rng.integers(1, 6))):

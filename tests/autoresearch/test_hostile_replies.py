@@ -1,4 +1,4 @@
-"""No reply hurts the process that trains: what exceeds the bounds of reading it is a syntax error, and nothing is an exception."""
+"""No reply hurts the process that trains: what exceeds the bounds of reading it is a syntax error, nothing an exception."""
 
 from __future__ import annotations
 
@@ -157,9 +157,7 @@ def test_what_is_remembered_of_scripts_is_bounded_in_bytes() -> None:
 
 
 @pytest.mark.parametrize("replies", [("hello",), ("DESCRIBE", "nothing"), ("```python\nx = = 1\n```",)])
-def test_replies_without_code_teach_an_outcome_model_nothing_and_break_nothing(
-    replies: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_replies_without_code_teach_an_outcome_model_nothing_and_break_nothing(replies: tuple[str, ...], tmp_path: Path) -> None:
     root = write_small_task(tmp_path / "small", metric="mae", kind="regression", larger_is_better=False)
     logic = AutoResearchText(root)
     state = logic.begin(None, {"context": np.zeros(len(replies), np.int64)})

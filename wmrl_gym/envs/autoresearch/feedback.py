@@ -15,8 +15,8 @@ _TAIL = 2000
 
 UNREAD_FEEDBACK = "unknown: the process that reads scripts was lost"
 MALFORMED_FEEDBACK = (
-    "status: malformed\nThe reply holds neither a complete ```python code block nor a line that says DESCRIBE, or it is longer than "
-    f"{MAX_REPLY} characters: nothing was run."
+    "status: malformed\nThe reply holds neither a complete ```python code block nor a line that says DESCRIBE, or it is longer "
+    f"than {MAX_REPLY} characters: nothing was run."
 )
 
 

@@ -1,4 +1,4 @@
-"""The options of AutoResearch's environments, in one list: their constructors, their signatures and the documentation follow it."""
+"""The options of AutoResearch's environments, in one list, which constructors, signatures and the documentation follow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ClassT = TypeVar("ClassT", bound=type)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(Rules):
-    """How an AutoResearch environment is played; the rules of :class:`~wmrl_gym.envs.autoresearch.rules.Rules` are options as well.
+    """How an AutoResearch environment is played; :class:`~wmrl_gym.envs.autoresearch.rules.Rules` are options as well.
 
     Args:
         feedback: "validation" shows the score on the validation part each turn, while the reward comes from the hidden test part;

@@ -24,7 +24,7 @@ LADDER = {
     "valid": float("nan"),
     "described": 0.0,
 }
-"""What each outcome is worth (the ladder of arXiv 2608.12564); that of a valid submission is between the two of :data:`VALID_VALUES`."""
+"""What each outcome is worth (the ladder of arXiv 2608.12564); that of a valid submission lies within :data:`VALID_VALUES`."""
 VALID_VALUES = (0.5, 1.0)
 """The worth of a valid submission that beats nobody, and of one that beats the whole leaderboard."""
 STATUSES, STATUS_VALUES = tuple(LADDER), tuple(LADDER.values())
@@ -82,9 +82,9 @@ class Rules:
     Args:
         max_turns: the number of attempts after which the task is over: its own end, so ``terminated``.
         reward: "final" pays once, at the episode's end, the test value of the attempt that is best on the part whose score is
-            feedback (validation, unless the option ``feedback`` is "test"); "improvement" pays at each turn by how much this changes,
-            which may be down, and has the same return; "best_test" pays, at the end, the best test value of all attempts, which
-            many noisy attempts raise by luck.
+            feedback (validation, unless the option ``feedback`` is "test"); "improvement" pays at each turn by how much this
+            changes, which may be down, and has the same return; "best_test" pays, at the end, the best test value of all
+            attempts, which many noisy attempts raise by luck.
         terminate_on: end the episode as soon as the value that the agent may see reaches this; None never does.
 
     Raises:

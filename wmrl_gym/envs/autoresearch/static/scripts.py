@@ -22,7 +22,7 @@ from wmrl_gym.envs.autoresearch.static import facts as process
 from wmrl_gym.envs.autoresearch.static.facts import LENGTH, READY, TOO_COMPLEX, Facts
 
 _WALL_S = 120.0
-"""Seconds after which an answer is given up: the bound on CPU time ends hard scripts long before, so that this is a stuck machine."""
+"""Seconds after which an answer is given up: the bound on CPU time ends hard scripts long before."""
 _LONGEST = 64 << 20
 """Bytes of an answer that are believed."""
 _FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, -signal.SIGINT, -signal.SIGQUIT}

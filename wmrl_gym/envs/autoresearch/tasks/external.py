@@ -1,4 +1,4 @@
-"""Metrics that are somebody else's code: run outside of every sandbox and outside of this process, on tables that were checked."""
+"""Metrics that are somebody else's code: run outside of every sandbox and outside of this process, on checked tables."""
 
 from __future__ import annotations
 

@@ -302,9 +302,8 @@ def _check_public(root: Path, spec: Spec, answers: Answers) -> None:
     test = read_rows(root / "public/test.csv")
     features = [column for column in train if column != spec.target]
     if list(test.header) != features:
-        raise TaskError(
-            f"{root / 'public/test.csv'}: expected the columns of train.csv without the target, {features}, got {list(test.header)}"
-        )
+        wanted = f"the columns of train.csv without the target, {features}"
+        raise TaskError(f"{root / 'public/test.csv'}: expected {wanted}, got {list(test.header)}")
     known = [(name,) for name in answers.ids]
     _check_ids(root / "public/test.csv", test, spec.id_column, known=known)
     sample = read_rows(root / "public/sample_submission.csv")

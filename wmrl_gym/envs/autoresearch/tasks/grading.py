@@ -1,4 +1,4 @@
-"""Grading: a submission is bytes that untrusted code left behind. Here, outside its sandbox, it is parsed as csv, nothing else."""
+"""Grading: a submission is bytes that untrusted code left behind. Here, outside its sandbox, it is parsed as csv."""
 
 from __future__ import annotations
 

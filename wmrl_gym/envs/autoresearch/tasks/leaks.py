@@ -1,8 +1,8 @@
 """Whether the names and the order of rows give answers away: somebody tries to predict them from nothing else.
 
-A shuffle that can be guessed is no shuffle: where a source is sorted by label, its row numbers are as good as the answers. What is
-tried: where a row stands, what its id looks like, and where it stood before a shuffle with a usual seed, or by a plain hash of its
-number. Chance is told apart by permuting the answers, all the tries taken together.
+A shuffle that can be guessed is no shuffle: where a source is sorted by label, its row numbers are as good as the answers. What
+is tried: where a row stands, what its id looks like, and where it stood before a shuffle with a usual seed, or by a plain hash
+of its number. Chance is told apart by permuting the answers, all the tries taken together.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ def target_chance(task: Task, *, source_rows: int | None = None) -> float:
         known, asked = np.array([labels[each] for each in seen]), truth
     count = source_rows or len(ids[0]) + len(ids[1])
     before = _places_before(task.spec.name, count)
-    views = [np.column_stack([_looks(names), before[start : start + len(names)]]) for names, start in ((ids[0], 0), (ids[1], len(ids[0])))]
+    views = [
+        np.column_stack([_looks(names), before[start : start + len(names)]])
+        for names, start in ((ids[0], 0), (ids[1], len(ids[0])))
+    ]
     return _chance(views[0], known, views[1], asked)
 
 
@@ -81,7 +84,11 @@ def _places_before(name: str, count: int) -> NDArray[np.float64]:
     for seed in (0, 1, 42):
         plain = list(range(count))
         random.Random(seed).shuffle(plain)
-        shuffles += [plain, np.random.RandomState(seed).permutation(count).tolist(), np.random.default_rng(seed).permutation(count).tolist()]
+        shuffles += [
+            plain,
+            np.random.RandomState(seed).permutation(count).tolist(),
+            np.random.default_rng(seed).permutation(count).tolist(),
+        ]
     for kind in (hashlib.md5, hashlib.sha1, hashlib.sha256):
         for text in (f"{name}|{{}}", f"{name}{{}}", f"{name}-{{}}", f"{name}_{{}}", "{}"):
             shuffles.append(sorted(range(count), key=lambda i, k=kind, t=text: k(t.format(i).encode()).digest()))  # type: ignore[misc]

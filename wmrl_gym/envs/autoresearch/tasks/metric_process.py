@@ -35,8 +35,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     """Score submissions.
 
     Args:
-        job: "style" is "mle-bench", "mle-dojo" or "dsbench"; "metric" the file of code; "answers", "sample" and "submissions" files
-            of rows; "keys" the columns that name rows; "candidates" ways to part the rows of the sample in two.
+        job: "style" is "mle-bench", "mle-dojo" or "dsbench"; "metric" the file of code; "answers", "sample" and "submissions"
+            files of rows; "keys" the columns that name rows; "candidates" ways to part the rows of the sample in two.
 
     Returns:
         "found": for each candidate, up to the first by which the last submission has scores, what was found of each submission:
@@ -51,7 +51,9 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     tables = [_table(reading, Path(path), keys, wanted=wanted, names=sample.keys(keys)) for path in job["submissions"]]
     found: list[list[dict[str, Any]]] = []
     for parts in job["candidates"]:
-        found.append([_verdict(lambda t=table, p=parts: {"scores": [_scored(score, answers, t, rows) for rows in p]}) for table in tables])
+        found.append(
+            [_verdict(lambda t=table, p=parts: {"scores": [_scored(score, answers, t, rows) for rows in p]}) for table in tables]
+        )
         for each in found[-1]:
             each["higher_is_better"] = higher
         if ("scores" in found[-1][-1]) == (len(found) > 1 or len(job["candidates"]) == 1) or "scores" not in found[0][-1]:

@@ -8,10 +8,10 @@
     DSBench      data/data_resplit/<name>/ beside data/answers/<name>/, data/task/<name>.txt, evaluation/<name>_eval.py and
                  save_performance/{baseline,GT}/<name>/result.txt; the directory is the first of these
 
-MLE-bench's ``config.yaml`` may say that the answers or the sample submission are elsewhere in the directory; answers may be JSON lines.
-Rows are named by the first column, or two or three together, that the sample and the answers share. They are parted in two by a keyed
-hash of their ids: one half's score is shown as feedback, the other's is the reward. When a competition is loaded, its answers go the way
-that a submission goes: what could never be scored is refused then.
+MLE-bench's ``config.yaml`` may say that the answers or the sample submission are elsewhere in the directory; answers may be JSON
+lines. Rows are named by the first column, or two or three together, that the sample and the answers share. They are parted in two
+by a keyed hash of their ids: one half's score is shown as feedback, the other's is the reward. When a competition is loaded, its
+answers go the way that a submission goes: what could never be scored is refused then.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ def find_layout(root: Path) -> Layout | None:
     if root.resolve().parent.name == "data_resplit":
         data = root.resolve().parent.parent
         code = _first([data.parent / "evaluation"], (f"{name}_eval.py",), f"{data.parent / 'evaluation'} needs {name}_eval.py")
-        return Layout("dsbench", name, root, *_files(root, data / "answers" / name), code, _maybe([data / "task"], (f"{name}.txt",)))
+        return Layout(
+            "dsbench", name, root, *_files(root, data / "answers" / name), code, _maybe([data / "task"], (f"{name}.txt",))
+        )
     return None
 
 
@@ -168,7 +170,9 @@ def _keys(layout: Layout, sample: Rows, answers: Rows) -> tuple[str, ...]:
         raise TaskError(f"{layout.answers}: expected the column {first!r} of the sample submission, got {list(answers.header)}")
     names, found = sample.keys([first]), {key for key in answers.keys([first])}
     if len(set(names)) < len(names):
-        raise TaskError(f"{layout.sample}: no column, and no two or three together, name its rows as those of {layout.answers.name}")
+        raise TaskError(
+            f"{layout.sample}: no column, and no two or three together, name its rows as those of {layout.answers.name}"
+        )
     missing = len(set(names) - found)
     raise TaskError(
         f"{layout.answers}: its ids are not those of the sample submission: {missing} are missing and "

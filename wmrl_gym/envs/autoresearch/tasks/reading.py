@@ -1,8 +1,8 @@
 """Reads csv files, the same way for submissions, answers, samples and a metric's process. Needs the standard library only.
 
-A byte-order mark is no part of a name, a field may be of any length, and every cell is text. Ids are text above all: ``00001``, ``NA``
-and ``1.10`` are three different ids. Whoever reads a file with pandas and writes it again changes them, though, to ``1``, nothing and
-``1.1``: where only one id can be meant by such a spelling, it is that one.
+A byte-order mark is no part of a name, a field may be of any length, and every cell is text. Ids are text above all: ``00001``,
+``NA`` and ``1.10`` are three different ids. Whoever reads a file with pandas and writes it again changes them, though, to ``1``,
+nothing and ``1.1``: where only one id can be meant by such a spelling, it is that one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from pathlib import Path
 
 _LIMIT = threading.Lock()
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
-_NOTHING = frozenset({"", "na", "nan", "null", "none", "n/a", "#n/a", "<na>", "-nan", "#na", "1.#ind", "1.#qnan", "-1.#ind", "-1.#qnan"})
+_NOTHING = frozenset(
+    {"", "na", "nan", "null", "none", "n/a", "#n/a", "<na>", "-nan", "#na", "1.#ind", "1.#qnan", "-1.#ind", "-1.#qnan"}
+)
 """What pandas takes for a missing value, in lower case."""
 _MOST_KEYS = 3
 """Columns that name a row together, at most."""
@@ -192,7 +194,7 @@ class Keys:
 
 
 def find_keys(sample: Rows, answers: Rows) -> tuple[str, ...] | None:
-    """The columns that name rows: the first one that is unique and the same in both tables, else the first two or three together."""
+    """The columns that name rows: the first that is unique and the same in both tables, else the first two or three together."""
     shared = [name for name in sample.header if name in answers.header]
     for count in range(1, _MOST_KEYS + 1):
         for columns in itertools.combinations(shared, count):
