@@ -308,7 +308,7 @@ def read(source: bytes) -> tuple[str | None, tuple[Any, ...] | None]:
     if error is not None:
         return error, None
     try:
-        facts = facts_of(compile(source, SCRIPT, "exec", ast.PyCF_ONLY_AST, dont_inherit=True))
+        facts = facts_of(ast.parse(source, SCRIPT))
     except MemoryError:
         return TOO_COMPLEX, None
     return None, tuple(getattr(facts, name) for name in Facts.__slots__)

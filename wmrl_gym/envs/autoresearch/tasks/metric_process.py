@@ -6,6 +6,7 @@ benchmark need not be installed. Of this package only the reader of tables is us
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import io
 import json
@@ -44,28 +45,27 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         scores by the first candidate, the others are not tried.
     """
     score, higher = _STYLES[job["style"]](Path(job["metric"]))
-    reading = _load(Path(__file__).parent / "reading.py")
+    reading = _module("wmrl_reading", Path(__file__).parent / "reading.py")
     keys, sample = job["keys"], reading.read_rows_of(Path(job["sample"]))
     wanted = reading.Keys(sample.keys(keys))
     answers = _table(reading, Path(job["answers"]), keys, wanted=wanted, names=sample.keys(keys))
     tables = [_table(reading, Path(path), keys, wanted=wanted, names=sample.keys(keys)) for path in job["submissions"]]
     found: list[list[dict[str, Any]]] = []
-    for parts in job["candidates"]:
-        found.append(
-            [_verdict(lambda t=table, p=parts: {"scores": [_scored(score, answers, t, rows) for rows in p]}) for table in tables]
-        )
+    for number, parts in enumerate(job["candidates"]):
+        found.append([_verdict(functools.partial(_scores, score, answers, table, parts)) for table in tables])
         for each in found[-1]:
             each["higher_is_better"] = higher
-        if ("scores" in found[-1][-1]) == (len(found) > 1 or len(job["candidates"]) == 1) or "scores" not in found[0][-1]:
+        if ("scores" in found[-1][-1]) == (number > 0):  # the first candidate fails, or another one does not
             break
     return {"found": found}
 
 
-def _scored(score: Callable[[Any, Any], float], answers: Any, submission: Any, rows: list[int]) -> float:
-    truth, answer = ([each[row] for row in rows] if isinstance(each, list) else each.iloc[rows] for each in (answers, submission))
-    if not isinstance(truth, list):
-        truth = truth.reset_index(drop=True)
-    return float(score(truth, answer.reset_index(drop=True)))
+def _scores(score: Callable[[Any, Any], float], answers: Any, submission: Any, parts: list[list[int]]) -> dict[str, Any]:
+    return {"scores": [float(score(_taken(answers, rows), _taken(submission, rows))) for rows in parts]}
+
+
+def _taken(table: Any, rows: list[int]) -> Any:
+    return [table[row] for row in rows] if isinstance(table, list) else table.iloc[rows].reset_index(drop=True)
 
 
 def _table(reading: Any, path: Path, keys: list[str], *, wanted: Any, names: list[tuple[str, ...]]) -> Any:
@@ -154,11 +154,15 @@ def _load(path: Path) -> Any:
     package = types.ModuleType("competition")
     package.__path__ = [str(path.parent)]
     sys.modules["competition"] = package
-    spec = importlib.util.spec_from_file_location(f"competition.{path.stem}", path)
+    return _module(f"competition.{path.stem}", path)
+
+
+def _module(name: str, path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise RuntimeError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
