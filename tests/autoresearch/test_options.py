@@ -30,7 +30,7 @@ def task(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("made", CLASSES)
 def test_a_constructor_shows_every_option_by_name(made: type) -> None:
     shown = inspect.signature(made).parameters
-    assert list(shown)[0] == "task"
+    assert next(iter(shown)) == "task"
     for option in fields(Options):
         expected = CLASSES[made] if option.name == "max_turns" else option.default
         assert shown[option.name].default == expected
@@ -66,13 +66,13 @@ def test_the_documentation_has_the_ladder_s_values() -> None:
     section = DOCS[DOCS.index("## The ladder") :]
     for value in {*(each for each in LADDER.values() if each == each), *VALID_VALUES}:
         assert f"{value:.1f}" in section
-    assert STATUSES == tuple(LADDER)
+    assert tuple(LADDER) == STATUSES
     assert STATUS_VALUES[: len(LADDER) - 2] == tuple(LADDER.values())[:-2]
     assert percentile_of(float(ladder_value(0.3))) == pytest.approx(0.3)
 
 
 def test_a_task_may_bound_whatever_a_run_may_be_bounded_by() -> None:
-    assert LIMITS == tuple(option.name for option in fields(Limits))
+    assert tuple(option.name for option in fields(Limits)) == LIMITS
 
 
 @pytest.mark.parametrize("made", [AutoResearchEnv, AutoResearchDesignEnv])

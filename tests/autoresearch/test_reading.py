@@ -134,7 +134,7 @@ def test_rows_are_parted_so_that_the_metric_can_score_both_halves(tmp_path: Path
         ("def grade(s, a):\n    return 1 / (len(a) - 20) if len(a) == 20 else 1.0 / (len(a) == 40)\n", "half by half"),
         (
             "from mlebench.utils import secrets\n",
-            "imports mlebench.utils, of which only a part is stood in for: install mlebench",
+            "imports mlebench.utils, of which only a part is stood in for",
         ),
         ("from mlebench.competitions.utils import rle\n", "install mlebench"),
     ],
@@ -188,10 +188,12 @@ def test_bytes_are_a_table_or_a_reason(data: bytes) -> None:
     try:
         table = parse_rows(data)
     except BadTable as error:
-        assert 0 < len(str(error)) < 300
-    else:
-        assert all(len(row) == len(table.header) for row in table.rows)
-        assert len(table.lines) == len(table.rows)
+        table = str(error)  # type: ignore[assignment]
+    if isinstance(table, str):
+        assert 0 < len(table) < 300
+        return
+    assert all(len(row) == len(table.header) for row in table.rows)
+    assert len(table.lines) == len(table.rows)
 
 
 def test_the_first_columns_that_name_rows_are_taken() -> None:
