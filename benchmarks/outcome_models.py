@@ -1,4 +1,4 @@
-"""How well outcome models foresee what code returns, and how fast: ``python -m benchmarks.outcome_models``.
+"""How well outcome models predict what code returns, and how fast: ``python -m benchmarks.outcome_models``.
 
 Scripts of all embedded tasks (:mod:`benchmarks.outcome_scripts`) are really executed once, some minutes of CPU, and kept in
 ``build/outcome_models/``. Each encoder then predicts scripts that it did not see, of tasks that it has seen ("held-out code",
@@ -42,8 +42,8 @@ from wmrl_gym.envs.autoresearch.design_env import DesignAttempt
 from wmrl_gym.envs.autoresearch.rules import VALID
 from wmrl_gym.factored import Outcome
 from wmrl_gym.study.config import STUDY_TASKS
-from wmrl_gym.study.metering import open_sandbox
 from wmrl_gym.study.run import machine
+from wmrl_gym.study.training import open_sandbox
 from wmrl_gym.world_models import Interface, OutcomeModel
 from wmrl_gym.world_models.outcome.encoders import CausalLMEncoder, SentenceEncoder, TextEncoder
 

@@ -27,18 +27,19 @@ _AUTORESEARCH = {
 }
 _WORLD_MODELS = {
     "checkpoints": "storage",
-    "forest": "outcome.forest",
+    "forest": "outcome.fit",
     "encoders": "outcome.encoders",
     "outcome_checkpoint": "outcome.checkpoint",
     "outcome_fit": "outcome.fit",
     **{f"dynamics_{name}": f"dynamics.{name}" for name in ("checkpoint", "codec", "fit", "inference", "networks", "training")},
-    **{f"llm_{name}": f"llm.{name}" for name in ("backends", "checkpoint", "local", "prompts", "schema")},
+    **{f"llm_{name}": f"llm.{name}" for name in ("local", "prompts", "schema")},
+    **dict.fromkeys(("llm_backends", "llm_checkpoint"), "llm.saving"),
     "chat": "llm.chat",
     "chat_chances": "llm.chances",
-    "gguf_weights": "llm.gguf",
+    "gguf_weights": "llm.local",
     **{f"progress_{name}": f"progress.{name}" for name in ("clips", "networks", "training")},
     "fidelity": "evaluation.fidelity",
-    "fidelity_plots": "evaluation.plots",
+    "fidelity_plots": "evaluation.report",
     "fidelity_report": "evaluation.report",
     "fitting": "evaluation.fitting",
 }
@@ -51,6 +52,8 @@ MODULES = {
     **{f"wmrl_gym.envs.autoresearch.{old}": f"wmrl_gym.envs.autoresearch.{new}" for old, new in _AUTORESEARCH.items()},
     **{f"wmrl_gym.world_models.{old}": f"wmrl_gym.world_models.{new}" for old, new in _WORLD_MODELS.items()},
     **{f"wmrl_gym.wrappers.{old}": f"wmrl_gym.{new}" for old, new in _WRAPPERS.items()},
+    **{f"wmrl_gym.corrections.{old}": "wmrl_gym.corrections.evidence" for old in ("features", "kappa")},
+    "wmrl_gym.data.minari_reading": "wmrl_gym.data.minari",
     "wmrl_gym.sandbox.rlimits": "wmrl_gym.sandbox.unisolated",
 }
 """The module that stands today for each of version 0.1 that moved."""

@@ -18,10 +18,9 @@ from wmrl_gym.cli import main
 from wmrl_gym.sandbox import Sandbox
 from wmrl_gym.study.config import StudyConfig
 from wmrl_gym.study.evaluation import Grade, mean_and_error
-from wmrl_gym.study.metering import MeteredSandbox, open_sandbox
 from wmrl_gym.study.run import Study, StudyMismatch
 from wmrl_gym.study.summary import Point, Row, sentence, table, time_to_reach
-from wmrl_gym.study.training import anchor_choices, environments
+from wmrl_gym.study.training import MeteredSandbox, anchor_choices, environments, open_sandbox
 
 QUIET = Console(quiet=True)
 SMALL = StudyConfig(

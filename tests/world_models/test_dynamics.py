@@ -151,16 +151,16 @@ def test_spaces_that_it_cannot_represent_are_named_with_what_can(space: gym.Spac
         EnsembleDynamics().bind(Interface(space, gym.spaces.Discrete(2)))
 
 
-def test_it_learns_aside_and_a_checkpoint_says_from_what(tmp_path: Path) -> None:
+def test_it_learns_in_background_and_a_checkpoint_says_from_what(tmp_path: Path) -> None:
     model = EnsembleDynamics((16,), capacity=500, max_gradient_steps=20)
     env = gym.make("Pendulum-v1")
     model.bind(Interface(env.observation_space, env.action_space))
-    assert (model.span.end, model.learns_aside) == (0, True)
+    assert (model.span.end, model.learns_in_background) == (0, True)
     data, rng = random_steps("Pendulum-v1", 600), np.random.default_rng(0)
-    digested = model.digest(data, rng)
+    computed = model.compute_update(data, rng)
     assert not model.fitted  # nothing has changed yet
     assert model.transitions == 0
-    assert model.adopt(digested)["wm/transitions"] == 600
+    assert model.apply_update(computed)["wm/transitions"] == 600
     assert (model.span.first, model.span.end, model.span.kept) == (100, 600, 500)
     model.save(tmp_path)
     assert json.loads((tmp_path / "dynamics.json").read_text())["trained_on"] == model.span.as_json()
@@ -239,8 +239,8 @@ def test_learning_aside_changes_nothing_until_it_is_adopted_and_then_equals_an_u
         return np.asarray(model.step(state, action, np.random.default_rng(3))[1].observation)
 
     before = said(aside)
-    digested = aside.digest(more, np.random.default_rng(4))
+    computed = aside.compute_update(more, np.random.default_rng(4))
     np.testing.assert_array_equal(said(aside), before)
-    assert aside.adopt(digested) == ahead.update(more, np.random.default_rng(4))
+    assert aside.apply_update(computed) == ahead.update(more, np.random.default_rng(4))
     np.testing.assert_array_equal(said(aside), said(ahead))
     assert (said(aside) != before).any()

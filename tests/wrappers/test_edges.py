@@ -151,10 +151,10 @@ def test_the_adaptive_preset_learns_from_what_was_done() -> None:
     class Wrong(OutcomeModel):
         """Believes that one design is worth nothing."""
 
-        def foresee(self, attempt: Any, context: Any, **options: Any) -> Any:
-            foresight = super().foresee(attempt, context, **options)
-            foresight.outcome.value[attempt.design[:, 0] == 1] = 0.2
-            return foresight
+        def predict_outcomes(self, attempt: Any, context: Any, **options: Any) -> Any:
+            predicted = super().predict_outcomes(attempt, context, **options)
+            predicted.outcome.value[attempt.design[:, 0] == 1] = 0.2
+            return predicted
 
     model = Wrong(8, encoder="none")
     WorldModelVectorEnv(bandit, model, num_envs=1, seed=0).warm_up(96)

@@ -253,10 +253,10 @@ def test_debiasing_without_anchors_changes_nothing() -> None:
 class Inflated(OutcomeModel):
     """Overrates everything: 0.8 + 0.2 v."""
 
-    def foresee(self, attempt: Any, context: Any, **options: Any) -> Any:
-        foresight = super().foresee(attempt, context, **options)
-        foresight.outcome.value[:] = 0.8 + 0.2 * foresight.outcome.value
-        return foresight
+    def predict_outcomes(self, attempt: Any, context: Any, **options: Any) -> Any:
+        predicted = super().predict_outcomes(attempt, context, **options)
+        predicted.outcome.value[:] = 0.8 + 0.2 * predicted.outcome.value
+        return predicted
 
 
 def inflated(bandit: Bandit) -> Inflated:

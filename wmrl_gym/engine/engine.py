@@ -65,7 +65,7 @@ class Engine:
         self.episodes = Episodes(schedule, num_slots=options.num_slots)
         self.ledger = Ledger(real.interface, episodes=self.episodes, options=options)
         self.stream, self.buffer = self.ledger.stream, self.ledger.buffer
-        aside = options.update_mode == "background" and model.learns_aside
+        aside = options.update_mode == "background" and model.learns_in_background
         self.learner = Learner(model, self.buffer, every=options.update_every, aside=aside)
         self.verification: Verification | None = None
         self._behind = BackgroundAnchors(real, max_in_flight=options.max_in_flight)

@@ -16,7 +16,7 @@ class BackgroundUpdates:
     """At most one update at a time; what it learnt is adopted by the thread that steps.
 
     Args:
-        model: one that ``learns_aside``.
+        model: one that ``learns_in_background``.
     """
 
     def __init__(self, model: WorldModel) -> None:
@@ -45,9 +45,9 @@ class BackgroundUpdates:
         """
         if self._running is None or not (wait or self._running.done()):
             return None
-        digested, seconds = self._running.result()
+        computed, seconds = self._running.result()
         self._running = None
-        return self.model.adopt(digested), seconds
+        return self.model.apply_update(computed), seconds
 
     def forget(self) -> None:
         """Adopt nothing of an update that is under way."""
@@ -64,7 +64,7 @@ class BackgroundUpdates:
 
     def _digest(self, transitions: Transitions, seed: int) -> tuple[Any, float]:
         started = time.perf_counter()
-        return self.model.digest(transitions, np.random.default_rng(seed)), time.perf_counter() - started
+        return self.model.compute_update(transitions, np.random.default_rng(seed)), time.perf_counter() - started
 
 
 class Learner:
@@ -74,7 +74,7 @@ class Learner:
         model: what learns.
         buffer: where real transitions arrive.
         every: transitions between two updates; 0 is never. A model that knows nothing is not waited with.
-        aside: update on a thread of its own, for a model that ``learns_aside``.
+        aside: update on a thread of its own, for a model that ``learns_in_background``.
     """
 
     def __init__(self, model: WorldModel, buffer: TransitionBuffer, *, every: int, aside: bool) -> None:

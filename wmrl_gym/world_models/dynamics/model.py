@@ -37,7 +37,7 @@ class DynamicsState:
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
+class ComputedUpdate:
     """What new transitions come to, before it is put to use.
 
     Args:
@@ -92,7 +92,7 @@ class EnsembleDynamics(WorldModel):
     """
 
     pairs: ClassVar[PairKind] = "teacher_forced"
-    learns_aside: ClassVar[bool] = True
+    learns_in_background: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -213,26 +213,26 @@ class EnsembleDynamics(WorldModel):
         Raises:
             WorldModelError: observations that are not finite.
         """
-        return self.adopt(self.digest(transitions, rng))
+        return self.apply_update(self.compute_update(transitions, rng))
 
-    def digest(self, transitions: Transitions, rng: np.random.Generator) -> Digest:
+    def compute_update(self, transitions: Transitions, rng: np.random.Generator) -> ComputedUpdate:
         replay = self._replay
         if len(transitions):
             replay = replay.joined(self._experience(transitions, rng))
         kept, new, known = replay.kept, replay.added - self._learnt, {"wm/transitions": float(replay.added)}
         if kept is None or len(kept) < self.min_transitions or new == 0:
-            return Digest(replay, self._fit, self._learnt, known)
+            return ComputedUpdate(replay, self._fit, self._learnt, known)
         steps = min(self.max_gradient_steps, max(1, math.ceil(self.gradient_steps * new)))
         fitted, measures = fit(kept, before=self._fit, steps=steps, settings=self.settings, rng=rng)
-        return Digest(replay, fitted, replay.added, known | measures)
+        return ComputedUpdate(replay, fitted, replay.added, known | measures)
 
-    def adopt(self, digested: Any) -> dict[str, float]:
-        assert isinstance(digested, Digest)
-        self._replay, self._fit, self._learnt = digested.replay, digested.fitted, digested.learnt
+    def apply_update(self, computed: Any) -> dict[str, float]:
+        assert isinstance(computed, ComputedUpdate)
+        self._replay, self._fit, self._learnt = computed.replay, computed.fitted, computed.learnt
         if self._replay.added and self.interface is not None:
             self._spaces = _spaces_of(self.interface)
             self._contexts = () if self.interface.factored is None else tuple(self.interface.factored.contexts)
-        return digested.measures
+        return computed.measures
 
     def _experience(self, transitions: Transitions, rng: np.random.Generator) -> Experience:
         observation_codec, action_codec = self._bound

@@ -11,7 +11,7 @@ from minari.data_collector import EpisodeBuffer
 
 from tests.bandit import Bandit
 from tests.minari_sets import factored_episodes, random_episodes, write
-from wmrl_gym.data.minari_reading import MinariEpisodes
+from wmrl_gym.data.minari import MinariEpisodes
 
 
 def test_an_episode_is_read_step_by_step(tmp_path: Path) -> None:

@@ -1,13 +1,61 @@
-"""What answers a language model's questions, written down without any secret, and made again."""
+"""What a model that asks a language model knows, on disk: one json, with neither weights nor secrets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from wmrl_gym.factored import Printed
 from wmrl_gym.world_models.base import WorldModelError
+from wmrl_gym.world_models.llm.prompts import Example
 from wmrl_gym.world_models.llm.schema import LanguageModel
+from wmrl_gym.world_models.storage import Layout
+
+LAYOUT = Layout("LLMWorldModel", 2, "llm_world_model.json")
+SETTINGS = ("design", "samples", "shots", "capacity", "cache", "max_code", "max_briefing", "buckets")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedLLM:
+    """All that such a model is.
+
+    Args:
+        settings: its constructor's arguments, without the back end.
+        backend: what makes the back end again, see :func:`~wmrl_gym.world_models.llm.saving.settings_of_backend`.
+        executions: ever learnt from.
+        examples: (context's name, executed attempt), oldest first.
+    """
+
+    settings: dict[str, Any]
+    backend: dict[str, Any] | None
+    executions: int
+    examples: tuple[tuple[str, Example], ...]
+
+    def write(self, folder: Path) -> None:
+        """Write it below ``folder``, which is made where it is missing."""
+        document: dict[str, Any] = {"settings": self.settings, "backend": self.backend, "executions": self.executions}
+        document["examples"] = [
+            [name, example.code, example.status, example.value, *astuple(example.printed)] for name, example in self.examples
+        ]
+        LAYOUT.write(folder, document)
+
+    @classmethod
+    def read(cls, folder: Path) -> SavedLLM:
+        """Read what :meth:`write` wrote.
+
+        Raises:
+            WorldModelError: the folder holds no such model.
+        """
+        with LAYOUT.reading(folder) as (document, _):
+            examples = tuple(
+                (name, Example(code, status, value, Printed(*printed)))
+                for name, code, status, value, *printed in document["examples"]
+            )
+            settings = {name: document["settings"][name] for name in SETTINGS}
+            return cls(settings, document["backend"], document["executions"], examples)
+
 
 SERVER, WEIGHTS = "server", "weights"
 """Kinds of back ends that can be made again: a :class:`ChatClient`, and a :class:`LocalModel` from a folder or by a name."""
@@ -32,7 +80,7 @@ def settings_of_backend(backend: LanguageModel) -> dict[str, Any] | None:
     return backend.settings() if isinstance(backend, Described) else None
 
 
-def elsewhere(saved: Mapping[str, Any] | None, place: str | None, changes: Mapping[str, Any]) -> dict[str, Any]:
+def with_place(saved: Mapping[str, Any] | None, place: str | None, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a back end, with another place and other settings in place of the saved ones.
 
     Args:
@@ -43,7 +91,7 @@ def elsewhere(saved: Mapping[str, Any] | None, place: str | None, changes: Mappi
     Raises:
         WorldModelError: nothing says where the back end is.
 
-    >>> elsewhere({"kind": "server", "base_url": "http://127.0.0.1:8000/v1", "model": "small"}, "http://127.0.0.1:9/v1", {})
+    >>> with_place({"kind": "server", "base_url": "http://127.0.0.1:8000/v1", "model": "small"}, "http://127.0.0.1:9/v1", {})
     {'kind': 'server', 'base_url': 'http://127.0.0.1:9/v1', 'model': 'small'}
     """
     if place is None:
