@@ -27,8 +27,8 @@ from wmrl_gym.envs.autoresearch.rules import STATUSES
 from wmrl_gym.envs.autoresearch.tasks.format import FILES
 from wmrl_gym.envs.autoresearch.tasks.grading import grade
 from wmrl_gym.sandbox import Limits
-from wmrl_gym.study.metering import open_sandbox
 from wmrl_gym.study.run import machine
+from wmrl_gym.study.training import open_sandbox
 
 RESULTS = Path(__file__).parent / "results"
 TASKS = ("diabetes", "penguin-sex", "seattle-weather")

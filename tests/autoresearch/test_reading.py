@@ -30,18 +30,19 @@ def grade(submission, answers):
 """
 
 
-def competition(
-    root: Path, metric: str, sample: list[tuple[object, ...]], answers: list[tuple[object, ...]], **named: str
-) -> Path:
+Table = list[tuple[object, ...]]
+
+
+def competition(root: Path, metric: str, guesses: Table, truth: Table, **named: str) -> Path:
     """A competition in MLE-bench's layout; ``named`` are its files that are elsewhere."""
-    write_csv(root / named.get("sample", "prepared/public/sample_submission.csv"), sample)
+    write_csv(root / named.get("sample", "prepared/public/sample_submission.csv"), guesses)
     place = root / named.get("answers", "prepared/private/test.csv")
     if place.suffix == ".jsonl":
         place.parent.mkdir(parents=True, exist_ok=True)
-        lines = [json.dumps(dict(zip(map(str, answers[0]), row, strict=True))) for row in answers[1:]]
+        lines = [json.dumps(dict(zip(map(str, truth[0]), row, strict=True))) for row in truth[1:]]
         place.write_text("\n".join(lines))
     else:
-        write_csv(place, answers)
+        write_csv(place, truth)
     (root / "grade.py").write_text(metric)
     (root / "description.md").write_text("# Small\n")
     write_csv(root / "leaderboard.csv", [("score",), *((score,) for score in SCORES)])

@@ -23,6 +23,8 @@ from wmrl_gym.envs.autoresearch.static.facts import LENGTH, READY, TOO_COMPLEX, 
 
 _WALL_S = 120.0
 """Seconds after which an answer is given up: the bound on CPU time ends hard scripts long before."""
+_DYING_S = 20.0
+"""Seconds that a process may take to end once its pipe is closed."""
 _LONGEST = 64 << 20
 """Bytes of an answer that are believed."""
 _FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, -signal.SIGINT, -signal.SIGQUIT}
@@ -110,45 +112,38 @@ class _Reader:
         ended: int | None = None
         with self._lock:
             for _ in range(_TRIES):
-                if not self._begun():
-                    ended = self._end()
-                    continue
-                answer = self._exchanged(source)
-                if answer is not None:
-                    return answer
-                ended = self._end()
-                if ended is not None and ended not in _FROM_OUTSIDE:
-                    return marshal.dumps((TOO_COMPLEX, None))
+                begun = False
+                try:
+                    if self._child is None:
+                        self._child = _start()
+                        _receive(self._child, len(READY), monotonic() + _WALL_S)
+                    begun = True
+                    return self._exchanged(self._child, source)
+                except TimeoutError:
+                    self._end(wait_s=0.0)
+                except OSError:  # its pipe is closed, or there is no process, descriptor or memory to be had
+                    ended = self._end(wait_s=_DYING_S)
+                    if begun and ended is not None and ended not in _FROM_OUTSIDE:
+                        return marshal.dumps((TOO_COMPLEX, None))
         raise ScriptUnreadable(f"the process that reads scripts was lost (exit status {ended})")
 
-    def _begun(self) -> bool:
-        """Whether there is a process that is ready to read."""
-        try:
-            if self._child is None:
-                self._child = _start()
-                return _receive(self._child, len(READY), monotonic() + _WALL_S) == READY
-        except OSError:  # no process, no descriptor or no memory to be had
-            return False
-        return True
-
-    def _exchanged(self, source: bytes) -> bytes | None:
-        """The answer; None if the process ended instead, or said nothing in time."""
-        assert self._child is not None
+    @staticmethod
+    def _exchanged(child: subprocess.Popen[bytes], source: bytes) -> bytes:
+        """Send a script and receive the answer."""
         deadline = monotonic() + _WALL_S
-        try:
-            _send(self._child, LENGTH.pack(len(source)) + source, deadline)
-            (length,) = LENGTH.unpack(_receive(self._child, LENGTH.size, deadline))
-            return _receive(self._child, length, deadline) if length <= _LONGEST else None
-        except OSError:  # a closed pipe or a passed deadline
-            return None
+        _send(child, LENGTH.pack(len(source)) + source, deadline)
+        (length,) = LENGTH.unpack(_receive(child, LENGTH.size, deadline))
+        if length > _LONGEST:
+            raise OSError(f"an answer of {length} bytes")
+        return _receive(child, length, deadline)
 
-    def _end(self) -> int | None:
-        """End the process; returns its exit status, negative for a signal that ended it before."""
+    def _end(self, *, wait_s: float) -> int | None:
+        """End the process; returns its exit status, negative for a signal, if it ended by itself within so many seconds."""
         child, self._child = self._child, None
         if child is None:
             return None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(0.5)  # its pipe is closed a moment before it has ended
+            child.wait(wait_s)
         ended = child.returncode
         child.kill()
         child.wait()
@@ -161,7 +156,7 @@ class _Reader:
     def close(self) -> None:
         """End the process, if there is one."""
         with self._lock:
-            self._end()
+            self._end(wait_s=0.0)
 
     def forget(self) -> None:
         """In a forked child the process is the parent's."""

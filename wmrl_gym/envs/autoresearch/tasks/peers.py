@@ -170,9 +170,7 @@ def _keys(layout: Layout, sample: Rows, answers: Rows) -> tuple[str, ...]:
         raise TaskError(f"{layout.answers}: expected the column {first!r} of the sample submission, got {list(answers.header)}")
     names, found = sample.keys([first]), {key for key in answers.keys([first])}
     if len(set(names)) < len(names):
-        raise TaskError(
-            f"{layout.sample}: no column, and no two or three together, name its rows as those of {layout.answers.name}"
-        )
+        raise TaskError(f"{layout.sample}: no column, nor two or three together, name its rows as those of {layout.answers.name}")
     missing = len(set(names) - found)
     raise TaskError(
         f"{layout.answers}: its ids are not those of the sample submission: {missing} are missing and "
