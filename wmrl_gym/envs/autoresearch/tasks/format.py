@@ -304,7 +304,7 @@ def _check_public(root: Path, spec: Spec, answers: Answers) -> None:
     if list(test.header) != features:
         wanted = f"the columns of train.csv without the target, {features}"
         raise TaskError(f"{root / 'public/test.csv'}: expected {wanted}, got {list(test.header)}")
-    known = [(name,) for name in answers.ids]
+    known: list[Key] = [(name,) for name in answers.ids]
     _check_ids(root / "public/test.csv", test, spec.id_column, known=known)
     sample = read_rows(root / "public/sample_submission.csv")
     expected = [spec.id_column, *spec.prediction_columns]

@@ -71,7 +71,7 @@ def _looks(ids: Sequence[str]) -> NDArray[np.float64]:
     """What can be seen of ids and their order: float64, shape (n, F)."""
     n = np.arange(len(ids))
     ranks = np.empty(len(ids))
-    ranks[sorted(n, key=lambda i: ids[i])] = n
+    ranks[sorted(range(len(ids)), key=lambda i: ids[i])] = n
     numbers = np.array([int(digits[-15:]) if (digits := "".join(filter(str.isdecimal, name))) else -1 for name in ids])
     ends = [[ord(c) for c in (name[:_ENDS].ljust(_ENDS) + name[-_ENDS:].rjust(_ENDS))] for name in ids]
     seen = [n / len(ids), n % 2, n % 3, n % 10, ranks / len(ids), ranks % 2, numbers, numbers % 2, numbers % 3, numbers % 10]
