@@ -54,6 +54,18 @@ def test_there_are_tasks_of_every_sort_and_both_directions() -> None:
     assert all(len(spec.licence) > 3 and len(spec.source) > 10 for spec in specs)
 
 
+def test_every_task_has_a_source_its_wheel_is_an_extra_and_the_documentation_has_a_row() -> None:
+    root = Path(__file__).parents[2]
+    extra = (root / "pyproject.toml").read_text(encoding="utf-8").partition("\ntasks = [")[2].partition("]")[0]
+    docs = (root / "docs/tasks.md").read_text(encoding="utf-8")
+    for name, recipe in RECIPES.items():
+        assert source_of(name).__name__ == name.replace("-", "_")
+        assert recipe.wheel == "scikit-learn" or f'"{recipe.wheel}>=' in extra
+        assert recipe.wheel.replace("-", "_") in recipe.spec.source.replace("-", "_")
+        row = next(line for line in docs.splitlines() if line.startswith(f"| {name} |"))
+        assert row.split(" | ")[3:] == [recipe.wheel, "held-out |" if recipe.held_out else "train |"]
+
+
 def test_the_split_holds_out_a_third_of_every_sort() -> None:
     assert (len(TRAIN_TASKS), len(HELD_OUT_TASKS)) == (16, 8)
     assert sorted([*TRAIN_TASKS, *HELD_OUT_TASKS]) == list(TASKS)

@@ -99,3 +99,12 @@ def test_a_target_that_is_not_a_number_is_named(tmp_path: Path) -> None:
     answers.write_text(answers.read_text().replace("four", "inf"))
     with pytest.raises(TaskError, match="finite everywhere"):
         Task.load(root)
+
+
+def test_a_part_that_its_metric_cannot_score_is_refused(tmp_path: Path) -> None:
+    root = write_small_task(tmp_path / "one-class", metric="auc", kind="binary", larger_is_better=True)
+    rows = (root / "private/answers.csv").read_text().splitlines()
+    parts = [row.rpartition(",")[0] + (",test" if ",yes," in row else ",validation") for row in rows[1:]]
+    (root / "private/answers.csv").write_text("\n".join([rows[0], *parts]) + "\n")
+    with pytest.raises(TaskError, match="auc cannot be told of a part with one label only"):
+        Task.load(root)

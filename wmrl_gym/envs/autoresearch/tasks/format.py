@@ -276,7 +276,10 @@ def _read_answers(path: Path, spec: Spec) -> Answers:
         raise TaskError(f"{path}: ids are not unique")
     if set(parts) != set(PARTS):
         raise TaskError(f"{path}: part must take the values {PARTS}, got {sorted(set(parts))}")
-    return Answers(tuple(ids), _truth(path, spec, targets), np.array([part == "test" for part in parts]))
+    truth, test = _truth(path, spec, targets), np.array([part == "test" for part in parts])
+    if spec.metric.name == "auc" and any(len(np.unique(truth[part])) < 2 for part in (test, ~test)):
+        raise TaskError(f"{path}: auc cannot be told of a part with one label only, as one of {', '.join(PARTS)} is")
+    return Answers(tuple(ids), truth, test)
 
 
 def _truth(path: Path, spec: Spec, targets: Iterable[str]) -> NDArray[Any]:
