@@ -13,18 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
-from tests.autoresearch.small_tasks import write_small_task
+from tests.autoresearch.small_tasks import BROKEN, QUICK, write_small_task
 from wmrl_gym.batch import concatenate, take
 from wmrl_gym.envs.autoresearch import AutoResearchDesign, AutoResearchDesignEnv
 from wmrl_gym.envs.autoresearch.design.space import NVEC
 from wmrl_gym.envs.autoresearch.rules import STATUS_VALUES, STATUSES, VALID, Progress
 from wmrl_gym.factored import Outcome
 from wmrl_gym.sandbox import Limits, Sandbox
-
-# tree, and nothing else: quick on eight rows
-QUICK = np.array([0, 0, 0, 0, 2, 0, 0, 0, 0])
-# a naive Bayes that needs counts, after scaling: fails
-BROKEN = np.array([0, 1, 0, 0, 7, 0, 0, 1, 0])
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,12 @@ from wmrl_gym.sandbox.docker import IMAGE, connect
 RESOURCES = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What uses the image needs an engine."""
+    if "image" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.needs_docker)
+
+
 @pytest.fixture(scope="package")
 def local() -> Iterator[Sandbox]:
     with LocalSandbox(preimport=()) as sandbox:
@@ -65,7 +71,7 @@ def ray_sandbox(cluster: Any) -> Iterator[Sandbox]:
         yield sandbox
 
 
-@pytest.fixture(scope="package", params=["local", "docker", "ray_sandbox"])
+@pytest.fixture(scope="package", params=["local", pytest.param("docker", marks=pytest.mark.needs_docker), "ray_sandbox"])
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     """Each back end in turn."""
     chosen: Sandbox = request.getfixturevalue(request.param)

@@ -12,8 +12,8 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3 import DQN, SAC
 
 from tests.bandit import Bandit
+from tests.drifting import Drift
 from tests.exploitable import Spiked
-from tests.wrappers.test_world_model_wrapper import Drift
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
 from wmrl_gym.data.demonstrations import run_episode

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import wmrl_gym  # noqa: F401 - registers the ids
+from tests.language.asking import answer_outcome, asking, bound, executed_as, reply
 from tests.language.chat_server import ChatServer, Handler, serving
-from tests.language.test_llm_world_model import answer_outcome, asking, bound, executed_as, reply
 from wmrl_gym.cli import main
 from wmrl_gym.data.demonstrations import Collection, EpisodeFolder, run_episode
 from wmrl_gym.data.minari import write_minari

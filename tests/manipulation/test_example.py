@@ -8,6 +8,8 @@ import pytest
 
 from examples import manipulation
 
+pytestmark = pytest.mark.needs_gl
+
 
 def test_experts_teach_a_progress_model_that_judges_real_episodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manipulation.main(["--episodes=1", "--steps=4", "--judged=2", f"--out={tmp_path}"])

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from tests.bandit import Bandit, BanditAttempt
-from tests.wrappers.test_world_model_wrapper import fitted
+from tests.drifting import fitted
 from wmrl_gym.data import Transitions
 from wmrl_gym.envs.autoresearch import AutoResearchText
 from wmrl_gym.envs.autoresearch.rules import RUNTIME_ERROR, VALID

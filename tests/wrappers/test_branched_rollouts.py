@@ -10,7 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from tests.bandit import Bandit
-from tests.wrappers.test_world_model_wrapper import CountedEnv, Drift
+from tests.drifting import CountedEnv, Drift
 from wmrl_gym.corrections import AnchorDecision
 from wmrl_gym.world_models import OutcomeModel
 from wmrl_gym.wrappers import WorldModelWrapper

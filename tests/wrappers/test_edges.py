@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeLimit, TransformReward
 
 from tests.bandit import Bandit
-from tests.wrappers.test_world_model_wrapper import Drift, fitted, run
+from tests.drifting import Counter, Drift, fitted, run
 from wmrl_gym.corrections import AdaptiveSchedule, AnchorSchedule, BudgetSchedule
 from wmrl_gym.envs.factored_env import FactoredEnv
 from wmrl_gym.integrations import sb3
@@ -21,26 +21,6 @@ from wmrl_gym.wrappers.vector import WorldModelVectorEnv
 from wmrl_gym.wrappers.vector import corrected as corrected_vector
 
 SAME = AutoresetMode.SAME_STEP
-
-
-class Counter(gym.Env[Any, Any]):
-    """Pays 1 a step; ends at step ``ends`` (never: 0); reuses one array for its observations."""
-
-    observation_space = gym.spaces.Box(-1e6, 1e6, (2,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, *, ends: int = 0, context: Any = None) -> None:
-        self.ends, self.context = ends, context
-        self.seen = np.zeros(2, np.float32)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.seen[:] = 0
-        return self.seen, {} if self.context is None else {"context": self.context}
-
-    def step(self, action: Any) -> Any:
-        self.seen += 1
-        return self.seen, 1.0, bool(self.ends and self.seen[0] >= self.ends), False, {}
 
 
 def background(ends: int, *, imagined: int) -> WorldModelVectorEnv:

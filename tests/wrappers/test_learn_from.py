@@ -12,7 +12,7 @@ import pytest
 
 from tests import minari_sets
 from tests.bandit import Bandit
-from tests.wrappers.test_world_model_wrapper import Drift
+from tests.drifting import Drift
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
 from wmrl_gym.data.demonstrations import run_episode

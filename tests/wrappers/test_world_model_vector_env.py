@@ -13,7 +13,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from tests.bandit import Bandit, truth
-from tests.wrappers.test_world_model_wrapper import Drift, Inflated, fitted
+from tests.drifting import Drift, Inflated, fitted
 from wmrl_gym.world_models import OutcomeModel
 from wmrl_gym.wrappers import OrderError, diagnostics
 from wmrl_gym.wrappers.rewards import STEP_KEYS

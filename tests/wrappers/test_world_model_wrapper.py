@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.bandit import Bandit, truth
+from tests.drifting import CountedEnv, Drift, fitted, inflated, run
 from wmrl_gym.envs.factored_env import FactoredEnv
 from wmrl_gym.world_models import OutcomeModel, Prediction, WorldModel, WorldModelError
 from wmrl_gym.wrappers import (
@@ -21,55 +22,6 @@ from wmrl_gym.wrappers import (
     diagnostics,
 )
 from wmrl_gym.wrappers.rewards import STEP_KEYS
-
-
-class Drift(WorldModel):
-    """Believes that CartPole's observation moves by ``step`` and pays ``pays``; ends where told."""
-
-    def __init__(self, *, step: float = 0.01, pays: float = 0.5, ends: bool = False) -> None:
-        self.by, self.pays, self.ends = step, pays, ends
-
-    def begin(self, observation: Any, info: Any, rng: Any) -> Any:
-        return observation
-
-    def step(self, state: Any, action: Any, rng: Any) -> tuple[Any, Prediction]:
-        n = len(state)
-        after = (state + self.by).astype(np.float32)
-        yes, no = np.ones(n, bool), np.zeros(n, bool)
-        return after, Prediction(after, np.full(n, self.pays), np.full(n, 0.1), yes & self.ends, no, yes, yes)
-
-
-class CountedEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """Counts real steps."""
-
-    steps = 0
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        return super().step(action)
-
-
-def fitted(bandit: Bandit, executions: int = 96) -> OutcomeModel:
-    """A model that has seen random designs of the bandit."""
-    from wmrl_gym.wrappers.vector import WorldModelVectorEnv
-
-    model = OutcomeModel(16, encoder="none")
-    WorldModelVectorEnv(bandit, model, num_envs=1, seed=0).warm_up(executions)
-    return model
-
-
-def run(env: gym.Env[Any, Any], episodes: int, *, seed: int = 0) -> list[tuple[float, dict[str, Any]]]:
-    """The last reward and info of each episode under random actions."""
-    rng = np.random.default_rng(seed)
-    ends = []
-    for episode in range(episodes):
-        env.reset(seed=seed if episode == 0 else None)
-        over = False
-        while not over:
-            _, reward, terminated, truncated, info = env.step(rng.integers(0, 4, 2))
-            over = terminated or truncated
-        ends.append((float(reward), info))
-    return ends
 
 
 def test_model_episodes_never_touch_the_real_environment() -> None:
@@ -248,23 +200,6 @@ def test_debiasing_without_anchors_changes_nothing() -> None:
     plain = run(WorldModelWrapper(FactoredEnv(bandit), model, anchors=0.0), 10)
     corrected_ = run(corrected(FactoredEnv(bandit), model, anchors=0.0), 10)
     assert [reward for reward, _ in plain] == [reward for reward, _ in corrected_]
-
-
-class Inflated(OutcomeModel):
-    """Overrates everything: 0.8 + 0.2 v."""
-
-    def predict_outcomes(self, attempt: Any, context: Any, **options: Any) -> Any:
-        predicted = super().predict_outcomes(attempt, context, **options)
-        predicted.outcome.value[:] = 0.8 + 0.2 * predicted.outcome.value
-        return predicted
-
-
-def inflated(bandit: Bandit) -> Inflated:
-    model = Inflated(16, encoder="none")
-    from wmrl_gym.wrappers.vector import WorldModelVectorEnv
-
-    WorldModelVectorEnv(bandit, model, num_envs=1, seed=0).warm_up(200)
-    return model
 
 
 def test_debiasing_learns_what_an_overrating_model_hides() -> None:

@@ -30,8 +30,8 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Collect what is missing, write the data sets, and print success rates; returns the exit status."""
     import gymnasium as gym
-    from rich.console import Console
 
+    from wmrl_gym.commands import plain_console
     from wmrl_gym.data.demonstrations import CollectionError
     from wmrl_gym.files import CannotWrite
 
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.out = Path("runs/collect") / arguments.env.rpartition("/")[2].removesuffix("-v0")
         try:
             with alone_in(arguments.out):
-                _collect(env, arguments, options, formats=formats, console=Console())
+                _collect(env, arguments, options, formats=formats, console=plain_console())
         finally:
             env.close()
     except (ValueError, CannotWrite, CollectionError, NotImplementedError, gym.error.Error) as error:
@@ -67,7 +67,7 @@ def _collect(env: Any, arguments: argparse.Namespace, options: dict[str, Any], *
     folder = EpisodeFolder(out, Collection(arguments.env, options, policy, arguments.seed, fps, versions))
     tasks: list[str | None] = [None] if arguments.task is None else list(arguments.task.split(","))
     columns = (TextColumn("{task.description:<10}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[said]}"), console=console) as bars:
+    with Progress(*columns, TextColumn("{task.fields[said]}", markup=False), console=console) as bars:
         total = arguments.episodes * len(tasks)
         bar = bars.add_task("collect", total=total, said="")
         for number in range(total):

@@ -25,15 +25,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Train, grade, and print the table; returns the exit status."""
     import shutil
 
-    from rich.console import Console
-
+    from wmrl_gym.commands import plain_console
     from wmrl_gym.commands.settings import alone_in
     from wmrl_gym.files import CannotWrite
     from wmrl_gym.sandbox import SandboxUnavailable
     from wmrl_gym.study.config import StudyConfig
     from wmrl_gym.study.run import MARKER, Study, StudyMismatch, show
 
-    console = Console()
+    console = plain_console()
     given = {name: getattr(arguments, name) for name in ("seconds", "seed", "workers") if getattr(arguments, name) is not None}
     for name in ("tasks", "arms"):
         if getattr(arguments, name) is not None:

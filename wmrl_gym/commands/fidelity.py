@@ -38,11 +38,11 @@ _SETTING = "a setting of that back end, in JSON, such as model=NAME or timeout_s
 def run(arguments: argparse.Namespace) -> int:
     """Print the tables, and write the numbers and the picture; returns the exit status: 1 where nothing was answered."""
     import gymnasium as gym
-    from rich.console import Console
 
+    from wmrl_gym.commands import plain_console
     from wmrl_gym.world_models import WorldModelError
 
-    console = Console()
+    console = plain_console()
     try:
         fit, model = _newest(arguments)
         out = arguments.model if arguments.out is None else arguments.out

@@ -33,13 +33,13 @@ _BACKEND_SETTING = "a setting of that back end, in JSON, such as model=NAME; key
 def run(arguments: argparse.Namespace) -> int:
     """Fit what is not fitted yet, and print the model's measures; returns the exit status."""
     import gymnasium as gym
-    from rich.console import Console
 
+    from wmrl_gym.commands import plain_console
     from wmrl_gym.files import CannotWrite
     from wmrl_gym.world_models import WorldModelError
     from wmrl_gym.world_models.evaluation.fitting import FitPlan, OfflineFit, recorded
 
-    console = Console()
+    console = plain_console()
     try:
         dataset = str(Path(arguments.dataset).absolute()) if Path(arguments.dataset).is_dir() else arguments.dataset
         settings = {**settings_of(arguments.set), **_backend(arguments)}
@@ -81,7 +81,7 @@ def _fit(fit: Any, console: Any) -> dict[str, float]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("fit"), BarColumn(), MofNCompleteColumn(), TextColumn("episodes"), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[said]}"), console=console) as bars:
+    with Progress(*columns, TextColumn("{task.fields[said]}", markup=False), console=console) as bars:
         bar = bars.add_task("fit", total=len(fit.training), completed=fit.done, said="")
 
         def told(episodes: int, measures: dict[str, float]) -> None:

@@ -41,9 +41,9 @@ def _names() -> tuple[str, ...]:
 
 
 def _list() -> int:
-    from rich.console import Console
     from rich.table import Table
 
+    from wmrl_gym.commands import plain_console
     from wmrl_gym.envs.autoresearch import HELD_OUT_TASKS, load_task
 
     table = Table()
@@ -55,7 +55,7 @@ def _list() -> int:
         part = "held-out" if name in HELD_OUT_TASKS else "train"
         board = str(len(task.leaderboard.goodness))
         table.add_row(name, spec.metric.name, spec.kind, spec.modality, str(rows), board, part, spec.licence)
-    Console().print(table)
+    plain_console().print(table)
     return 0
 
 

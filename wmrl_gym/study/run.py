@@ -144,7 +144,7 @@ class Study:
         write_json(folder / "grades.json", {"curve": curve, "final": [asdict(each) for each in final]})
 
     def _bars(self) -> Progress:
-        said = TextColumn("{task.fields[said]}")
+        said = TextColumn("{task.fields[said]}", markup=False)
         columns = (TextColumn("{task.description:<32}"), BarColumn(bar_width=24), TimeElapsedColumn(), said)
         return Progress(*columns, console=self.console)
 
