@@ -18,6 +18,11 @@ from wmrl_gym.envs.autoresearch.tasks.grading import grade
 from wmrl_gym.envs.autoresearch.tasks.reading import BadTable, Keys, find_keys, parse_rows, spelling, to_csv
 
 WORST = """
+from mlebench.utils import get_logger
+
+logger = get_logger(__name__)
+
+
 def grade(submission, answers):
     both = answers.merge(submission, on="id", suffixes=("", "_said"))
     return float((both["y"] - both["y_said"]).abs().max())

@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import io
 import json
+import logging
 import os
 import runpy
 import sys
@@ -90,6 +91,7 @@ def _table(reading: Any, path: Path, keys: list[str], *, wanted: Any, names: lis
 
 def _mle_bench(path: Path) -> tuple[Callable[[Any, Any], float], bool | None]:
     _stand_in("mlebench.grade_helpers", InvalidSubmissionError=InvalidSubmissionError)
+    _stand_in("mlebench.utils", get_logger=logging.getLogger)
     grade = _load(path).grade
     return lambda truth, answer: grade(answer, truth), None
 
