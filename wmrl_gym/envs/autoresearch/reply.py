@@ -61,6 +61,8 @@ class _Fence(NamedTuple):
 
 def _fence(line: str) -> _Fence | None:
     """The fence that a line is: at most three spaces, three or more of a sign, and nothing with a backtick after them."""
+    if "```" not in line and "~~~" not in line:
+        return None
     start = len(line) - len(line.lstrip(" "))
     sign = line[start : start + 1]
     if start > 3 or sign not in ("`", "~"):

@@ -302,8 +302,8 @@ def compile_error(source: bytes) -> str | None:
     return None
 
 
-def read(source: bytes) -> tuple[str | None, tuple[Any, ...] | None]:
-    """What running a script would print if it does not compile, else the fields of its :class:`Facts`."""
+def read(source: bytes) -> tuple[str | None, bytes | None]:
+    """What running a script would print if it does not compile, else the fields of its :class:`Facts`, packed."""
     error = compile_error(source)
     if error is not None:
         return error, None
@@ -311,7 +311,7 @@ def read(source: bytes) -> tuple[str | None, tuple[Any, ...] | None]:
         facts = facts_of(ast.parse(source, SCRIPT))
     except MemoryError:
         return TOO_COMPLEX, None
-    return None, tuple(getattr(facts, name) for name in Facts.__slots__)
+    return None, marshal.dumps(tuple(getattr(facts, name) for name in Facts.__slots__))
 
 
 def serve() -> None:

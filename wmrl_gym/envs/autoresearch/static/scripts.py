@@ -44,11 +44,16 @@ class Script:
 
     Args:
         error: what running it would print if it does not compile, None if it does.
-        facts: what it says; None if it does not compile.
+        packed: its facts, packed, which are small and seldom asked for again; None if it does not compile.
     """
 
     error: str | None
-    facts: Facts | None
+    packed: bytes | None
+
+    @property
+    def facts(self) -> Facts | None:
+        """What it says; None if it does not compile."""
+        return None if self.packed is None else Facts(*marshal.loads(self.packed))
 
 
 class Recent(Generic[ValueT]):
@@ -96,8 +101,7 @@ def read_script(code: str) -> Script:
         source = code.encode("utf-8", "surrogatepass")
         answer = _READER.ask(source)
         _ANSWERS.keep(code, answer, len(answer) + 4 * len(code) + 200)
-    error, fields = marshal.loads(answer)
-    return Script(error, None if fields is None else Facts(*fields))
+    return Script(*marshal.loads(answer))
 
 
 class _Reader:
