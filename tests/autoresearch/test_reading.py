@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from tests.autoresearch.peer_layouts import SCORES
 from tests.autoresearch.small_tasks import IDS, truth_of, write_csv, write_small_task
 from wmrl_gym.envs.autoresearch import Task, TaskError, load_task
+from wmrl_gym.envs.autoresearch.tasks import mlebench_helpers as helpers
 from wmrl_gym.envs.autoresearch.tasks.grading import grade
 from wmrl_gym.envs.autoresearch.tasks.reading import BadTable, Keys, find_keys, parse_rows, spelling, to_csv
 
@@ -142,7 +144,7 @@ def test_rows_are_parted_so_that_the_metric_can_score_both_halves(tmp_path: Path
             "from mlebench.utils import secrets\n",
             "imports mlebench.utils, of which only a part is stood in for",
         ),
-        ("from mlebench.competitions.utils import rle\n", "install mlebench"),
+        ("from mlebench.registry import registry\n", "imports mlebench.registry, .*: install mlebench"),
     ],
 )
 def test_what_could_never_be_scored_is_refused_when_it_is_loaded(metric: str, message: str, tmp_path: Path) -> None:
@@ -206,3 +208,51 @@ def test_the_first_columns_that_name_rows_are_taken() -> None:
     sample = parse_rows(b"y,a,b\n0,1,1\n0,1,2\n0,2,1\n")
     assert find_keys(sample, parse_rows(b"b,a,y\n1,1,5\n2,1,6\n1,2,7\n")) == ("a", "b")
     assert find_keys(sample, parse_rows(b"b,a,y\n1,1,5\n2,1,6\n1,3,7\n")) is None
+
+
+def frame(**columns: list[object]) -> pd.DataFrame:
+    return pd.DataFrame(columns)
+
+
+def test_what_graders_share_is_there_without_their_benchmark(tmp_path: Path) -> None:
+    metric = (
+        "from mlebench.competitions.utils import prepare_for_auroc_metric\nfrom sklearn.metrics import roc_auc_score\n"
+        "def grade(s, a):\n    return float(roc_auc_score(**prepare_for_auroc_metric(s, a, id_col='id', target_col='y')))\n"
+    )
+    rows: Table = [(f"r{n}", n % 2) for n in range(40)]
+    root = competition(tmp_path / "shared", metric, [("id", "y"), *((n, 0.5) for n, _ in rows)], [("id", "y"), *rows])
+    write_csv(root / "leaderboard.csv", [("score",), *((1 - score / 10,) for score in SCORES)])
+    task = load_task(root)
+    assert grade(task, content(("id", "y"), rows)).test == 1.0
+    problem = grade(task, content(("id", "y"), [(name, 2 * value) for name, value in rows])).problem  # type: ignore[operator]
+    assert problem is not None
+    assert "which lie between 0 and 1" in problem
+
+
+def test_helpers_of_graders_align_rows_and_columns() -> None:
+    answers = helpers.df_to_one_hot(frame(id=["b", "a"], y=["cat", "dog"]), "id", "y", ["cat", "dog"])
+    assert answers.to_numpy().tolist() == [["b", 1, 0], ["a", 0, 1]]
+    said = frame(dog=[0.9, 0.2], id=["a", "b"], cat=[0.1, 0.8])
+    inputs = helpers.one_hot_dfs_to_log_loss_inputs(said, answers, apply_softmax=False)
+    np.testing.assert_array_equal(inputs["y_true"], [[0, 1], [1, 0]])
+    np.testing.assert_array_equal(inputs["y_pred"], [[0.1, 0.9], [0.8, 0.2]])
+    np.testing.assert_allclose(helpers.one_hot_dfs_to_log_loss_inputs(said, answers)["y_pred"].sum(axis=1), 1.0)
+    assert helpers.is_one_hot_encoded(inputs["y_true"])
+    labels = helpers.prepare_for_accuracy_metric(frame(id=["a", "b"], y=[1, 2]), frame(id=["b", "a"], y=[3, 4]), "y", "id")
+    assert (labels["y_true"].tolist(), labels["y_pred"].tolist()) == ([4, 3], [1, 2])
+    with pytest.raises(helpers.InvalidSubmissionError, match="other values of 'id'"):
+        helpers.prepare_for_accuracy_metric(frame(id=["a", "c"], y=[1, 2]), frame(id=["b", "a"], y=[3, 4]), "y", "id")
+
+
+@given(st.lists(st.booleans(), min_size=12, max_size=12))
+def test_runs_and_masks_are_each_other_s_inverse(pixels: list[bool]) -> None:
+    mask = np.array(pixels).reshape(3, 4)
+    runs = " ".join(map(str, helpers.rle_encode(mask)))
+    (again,) = helpers.rles_to_masks([runs], [3], [4])
+    np.testing.assert_array_equal(again, mask)
+
+
+@pytest.mark.parametrize("runs", ["1", "0 2", "3 2 1 1", "1 3 2 1", "12 2", "2 0"])
+def test_runs_that_are_none_are_refused(runs: str) -> None:
+    with pytest.raises(helpers.InvalidSubmissionError):
+        helpers.rle_decode(runs, 3, 4)

@@ -90,8 +90,11 @@ def _table(reading: Any, path: Path, keys: list[str], *, wanted: Any, names: lis
 
 
 def _mle_bench(path: Path) -> tuple[Callable[[Any, Any], float], bool | None]:
-    _stand_in("mlebench.grade_helpers", InvalidSubmissionError=InvalidSubmissionError)
+    helpers = _module("wmrl_mlebench_helpers", Path(__file__).parent / "mlebench_helpers.py")
+    public = {name: value for name, value in vars(helpers).items() if getattr(value, "__module__", "") == helpers.__name__}
+    _stand_in("mlebench.grade_helpers", InvalidSubmissionError=helpers.InvalidSubmissionError)
     _stand_in("mlebench.utils", get_logger=logging.getLogger)
+    _stand_in("mlebench.competitions.utils", **public)
     grade = _load(path).grade
     return lambda truth, answer: grade(answer, truth), None
 
