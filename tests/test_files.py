@@ -6,6 +6,7 @@ import errno
 import multiprocessing
 import multiprocessing.synchronize
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -120,3 +121,22 @@ def test_a_lock_waits_for_another_process_and_ends_with_it(tmp_path: Path) -> No
     with locked(tmp_path, waiting=waiting):
         assert told == [True]
     other.join()
+
+
+def test_a_lock_leaves_nothing_and_is_one_at_a_time_among_many(tmp_path: Path) -> None:
+    inside, most = 0, 0
+
+    def work() -> None:
+        nonlocal inside, most
+        for _ in range(30):
+            with locked(tmp_path / "folder"):
+                inside += 1
+                most = max(most, inside)
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (most, names(tmp_path / "folder")) == (1, [])

@@ -111,17 +111,34 @@ def folder_made_anew(path: Path) -> Iterator[Path]:
 def locked(folder: Path, *, waiting: Callable[[], Any] = lambda: None) -> Iterator[None]:
     """Be the only one who works in a folder, which is made where it is missing; wait for whoever does now.
 
-    The lock ends with the process that holds it, however it ends.
+    The lock ends with the process that holds it, however it ends; the file that is locked is removed with it.
 
     Args:
-        folder: whose file ``.lock`` is locked.
+        folder: where a file ``.lock`` is made and locked.
         waiting: called once, if somebody else works there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waiting()
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    path, told = folder / ".lock", False
+    while True:
+        with path.open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not told:
+                    waiting()
+                told = True
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_at(lock.fileno(), path):  # whoever held it has removed it
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
