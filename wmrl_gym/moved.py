@@ -62,7 +62,10 @@ MODULES = {
     **{f"wmrl_gym.envs.autoresearch.{old}": f"wmrl_gym.envs.autoresearch.{new}" for old, new in _AUTORESEARCH.items()},
     **{f"wmrl_gym.world_models.{old}": f"wmrl_gym.world_models.{new}" for old, new in _WORLD_MODELS.items()},
     **{f"wmrl_gym.wrappers.{old}": f"wmrl_gym.{new}" for old, new in _WRAPPERS.items()},
-    **{f"wmrl_gym.corrections.{old}": "wmrl_gym.corrections.evidence" for old in ("features", "kappa")},
+    **{f"wmrl_gym.corrections.{old}": "wmrl_gym.corrections.bias_evidence" for old in ("evidence", "features", "kappa")},
+    **{f"wmrl_gym.corrections.{old}": "wmrl_gym.corrections.anchor_pairs" for old in ("pairs", "stream")},
+    "wmrl_gym.corrections.online": "wmrl_gym.corrections.online_calibration",
+    "wmrl_gym.envs.manipulation.ended": "wmrl_gym.envs.manipulation.refuse_after_end",
     "wmrl_gym.data.minari_reading": "wmrl_gym.data.minari",
     "wmrl_gym.sandbox.rlimits": "wmrl_gym.sandbox.unisolated",
 }

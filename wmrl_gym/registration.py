@@ -164,7 +164,7 @@ def _refuse(imagining: set[str], preset: str | None) -> None:
 
 _TEXT = {"render_modes": ["ansi"], "render_fps": 1}
 _IMAGES = {"render_modes": ["rgb_array"], "render_fps": 80}
-_REFUSE = (WrapperSpec("RefuseAfterEnd", "wmrl_gym.envs.manipulation.ended:RefuseAfterEnd", {}),)
+_REFUSE = (WrapperSpec("RefuseAfterEnd", "wmrl_gym.envs.manipulation.refuse_after_end:RefuseAfterEnd", {}),)
 
 one_autoresearch = OneEnvironment("wmrl_gym.envs.autoresearch:AutoResearchEnv", _TEXT)
 one_autoresearch_design = OneEnvironment("wmrl_gym.envs.autoresearch:AutoResearchDesignEnv", _TEXT)

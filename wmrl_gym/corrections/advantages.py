@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wmrl_gym.corrections.pairs import Floats, Ints, as_floats, as_ints
+from wmrl_gym.corrections.anchor_pairs import Floats, Ints, as_floats, as_ints
 from wmrl_gym.corrections.residual import graded_anchors, residual_reward
 
 

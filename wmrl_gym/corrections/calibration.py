@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
-from wmrl_gym.corrections.pairs import Floats, PairWindow, as_floats, check_range
+from wmrl_gym.corrections.anchor_pairs import Floats, PairWindow, as_floats, check_range
 
 
 @runtime_checkable

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from wmrl_gym.corrections.anchor_pairs import Floats, as_floats, as_ints
 from wmrl_gym.corrections.calibration import Calibrator, finite_pairs
-from wmrl_gym.corrections.pairs import Floats, as_floats, as_ints
 from wmrl_gym.corrections.smooth import SmoothMonotone
 
 

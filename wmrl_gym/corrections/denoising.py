@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from wmrl_gym.corrections.pairs import Floats, as_floats, as_ints
+from wmrl_gym.corrections.anchor_pairs import Floats, as_floats, as_ints
 
 
 class AnchorWeight:

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wmrl_gym.corrections.advantages import Advantages, clip_rms, group_rollouts
-from wmrl_gym.corrections.evidence import GradientEvidence
-from wmrl_gym.corrections.pairs import Floats, as_floats
+from wmrl_gym.corrections.anchor_pairs import Floats, as_floats
+from wmrl_gym.corrections.bias_evidence import GradientEvidence
 from wmrl_gym.corrections.residual import ResidualVariance, graded_anchors
 
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from wmrl_gym.corrections.anchor_pairs import Floats, Ints, PairWindow, as_floats, as_ints
 from wmrl_gym.corrections.denoising import Fusion, fuse_variances
-from wmrl_gym.corrections.pairs import Floats, Ints, PairWindow, as_floats, as_ints
 
 
 def mean_variance(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wmrl_gym.corrections.pairs import Floats, PairWindow, as_floats
+from wmrl_gym.corrections.anchor_pairs import Floats, PairWindow, as_floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from wmrl_gym.corrections.anchor_pairs import Floats, Ints, as_floats, as_ints
 from wmrl_gym.corrections.contexts import ChangeDetector
-from wmrl_gym.corrections.pairs import Floats, Ints, as_floats, as_ints
 
 _BATCH = 64
 """Pairs that are taken in together."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wmrl_gym.corrections.pairs import Floats, as_floats
+from wmrl_gym.corrections.anchor_pairs import Floats, as_floats
 
 
 def graded_anchors(real: ArrayLike, anchor: ArrayLike) -> NDArray[np.bool_]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from wmrl_gym.corrections.pairs import Floats, Ints, as_floats, as_ints
+from wmrl_gym.corrections.anchor_pairs import Floats, Ints, as_floats, as_ints
 
 _MOMENTS = 5  # weight, and the running means of prediction, its square, its noise's square, and what it was calibrated to
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 
+from wmrl_gym.corrections.anchor_pairs import Floats, Ints, as_floats, as_ints, check_range
 from wmrl_gym.corrections.calibration import finite_pairs
-from wmrl_gym.corrections.pairs import Floats, Ints, as_floats, as_ints, check_range
 
 
 def _identity_moments(ramps: int) -> tuple[Floats, Floats]:

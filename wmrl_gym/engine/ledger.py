@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from wmrl_gym.corrections.stream import AnchorStream, Pairs
+from wmrl_gym.corrections.anchor_pairs import AnchorStream, Pairs
 from wmrl_gym.data import TransitionBuffer
 from wmrl_gym.engine.episodes import Episodes
 from wmrl_gym.engine.execution import RealStep

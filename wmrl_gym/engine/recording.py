@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym.batch import StateDict
-from wmrl_gym.corrections.stream import Pairs
+from wmrl_gym.corrections.anchor_pairs import Pairs
 from wmrl_gym.engine.execution import RealStep
 from wmrl_gym.engine.info import NO_PAIR
 from wmrl_gym.samples import sample_at

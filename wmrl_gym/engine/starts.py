@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space, create_empty_array
 from numpy.typing import NDArray
 
 from wmrl_gym.batch import StateDict
-from wmrl_gym.corrections.stream import Pairs
+from wmrl_gym.corrections.anchor_pairs import Pairs
 from wmrl_gym.data import TransitionBuffer
 from wmrl_gym.engine.info import StepInfo
 from wmrl_gym.engine.options import UncertaintyKind

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from wmrl_gym.world_models.base import DataSpan
 from wmrl_gym.world_models.dynamics.ensemble import EnsembleMLP, Scale
-from wmrl_gym.world_models.dynamics.fitted import Bounds, FittedEnsemble, Scales
+from wmrl_gym.world_models.dynamics.prediction import Bounds, FittedEnsemble, Scales
 from wmrl_gym.world_models.dynamics.vectors import Experience
 from wmrl_gym.world_models.storage import Layout
 from wmrl_gym.world_models.torch_state import learning

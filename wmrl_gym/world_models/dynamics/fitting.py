@@ -13,7 +13,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
 from wmrl_gym import batch
 from wmrl_gym.world_models.dynamics.ensemble import EnsembleMLP, Rows, bounded_log_variance, rescale_inputs, rescale_outputs
-from wmrl_gym.world_models.dynamics.fitted import Bounds, Draws, FittedEnsemble, Scales
+from wmrl_gym.world_models.dynamics.prediction import Bounds, Draws, FittedEnsemble, Scales
 from wmrl_gym.world_models.dynamics.vectors import Experience, held_out_rows, training_rows
 from wmrl_gym.world_models.torch_state import learning
 

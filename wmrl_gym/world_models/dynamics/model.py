@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from wmrl_gym.data.transitions import Transitions
 from wmrl_gym.world_models.base import DataSpan, Interface, PairKind, Prediction, WorldModel, WorldModelError
 from wmrl_gym.world_models.dynamics.checkpoint import Checkpoint
-from wmrl_gym.world_models.dynamics.fitted import Draws, EnsemblePrediction, FittedEnsemble, Propagation
 from wmrl_gym.world_models.dynamics.fitting import FitSettings, fit
+from wmrl_gym.world_models.dynamics.prediction import Draws, EnsemblePrediction, FittedEnsemble, Propagation
 from wmrl_gym.world_models.dynamics.vectors import ActionCodec, Experience, ObservationCodec, Replay
 
 

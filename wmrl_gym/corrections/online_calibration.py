@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from wmrl_gym.corrections.anchor_pairs import Floats, PairWindow, as_floats, as_ints, check_range
 from wmrl_gym.corrections.calibration import BinnedIsotonic, Calibrator
-from wmrl_gym.corrections.pairs import Floats, PairWindow, as_floats, as_ints, check_range
 from wmrl_gym.corrections.smooth import SmoothMonotone
 
 _KINDS: dict[str, Callable[[tuple[float, float]], Calibrator]] = {"smooth": SmoothMonotone, "binned": BinnedIsotonic}

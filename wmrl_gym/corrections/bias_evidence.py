@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wmrl_gym.corrections.pairs import Floats, as_floats, as_ints
+from wmrl_gym.corrections.anchor_pairs import Floats, as_floats, as_ints
 from wmrl_gym.randomness import scramble
 
 _UInts = NDArray[np.uint64]
