@@ -43,11 +43,22 @@ _WRAPPERS = {
     "judged": "engine.reward_only",
     "cores": "wrappers.rewards",
 }
+_SANDBOX = {
+    "rlimits": "unisolated",
+    "factory": "base",
+    "cache": "records",
+    "costs": "records",
+    "inside.capture": "inside.outputs",
+    "inside.submission": "inside.outputs",
+    "inside.prefault": "inside.warmup",
+    "inside.rehearsal": "inside.warmup",
+    "inside.zygote": "inside.server",
+}
 MODULES = {
     **{f"wmrl_gym.envs.autoresearch.{old}": f"wmrl_gym.envs.autoresearch.{new}" for old, new in _AUTORESEARCH.items()},
     **{f"wmrl_gym.world_models.{old}": f"wmrl_gym.world_models.{new}" for old, new in _WORLD_MODELS.items()},
     **{f"wmrl_gym.wrappers.{old}": f"wmrl_gym.{new}" for old, new in _WRAPPERS.items()},
-    "wmrl_gym.sandbox.rlimits": "wmrl_gym.sandbox.unisolated",
+    **{f"wmrl_gym.sandbox.{old}": f"wmrl_gym.sandbox.{new}" for old, new in _SANDBOX.items()},
 }
 """The module that stands today for each of version 0.1 that moved."""
 
