@@ -97,12 +97,14 @@ class View:
         interpreter: what code is run by.
         sources: where each visible path is to be bound from, by its path inside.
         covered: folders in them that are covered by empty ones.
+        uid: whom the code believes to be.
         flat: for the one run that lives directly in bubblewrap's namespaces; None if runs nest their own in them.
     """
 
     interpreter: Interpreter
     sources: dict[str, str]
     covered: list[str]
+    uid: int
     flat: FlatRun | None
 
 
@@ -125,6 +127,7 @@ def command(view: View, *, info_fd: int, passwd_fd: int, program: list[str]) -> 
     flat = view.flat
     size = flat.file_mb if flat else None
     arguments = ["--unshare-all", "--unshare-user", "--new-session", "--clearenv", "--hostname", "sandbox", "--cap-drop", "ALL"]
+    arguments += ["--uid", str(view.uid), "--gid", str(view.uid)]
     for name, value in environment(view.interpreter).items():
         arguments += ["--setenv", name, value]
     arguments += ["--proc", "/proc", "--dir", "/dev", "--symlink", "/proc/self/fd", "/dev/fd"]

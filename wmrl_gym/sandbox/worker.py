@@ -26,6 +26,7 @@ from .inside.protocol import Message, receive, send
 _START_S = 180.0
 GRACE_S = 10.0
 _STORE_BYTES = 1 << 29
+_UNUSED_UID = 61184
 _BOOTSTRAP = f"import sys, json; sys.path.insert(0, {bubblewrap.INSIDE!r}); from inside.server import serve_in_bubblewrap; \
 sys.path.pop(0); serve_in_bubblewrap(json.loads(sys.argv[1]))"
 
@@ -87,8 +88,8 @@ class Worker:
         ours, theirs = socket.socketpair()
         host = os.pidfd_open(os.getpid())
         info_read, info_write = os.pipe()
-        uid = os.geteuid() if _other_uid() is None else _other_uid()
-        passwd = _filled_pipe(f"solution:x:{uid}:{uid}::/workspace:/bin/sh\n")
+        inside = _uid_inside()
+        passwd = _filled_pipe(f"solution:x:{inside}:{inside}::/workspace:/bin/sh\n")
         inherited = (theirs.fileno(), host, info_write, passwd)
         try:
             program = _program(contents, nested=flat is None, channel=theirs.fileno(), host=host)
@@ -212,10 +213,15 @@ def _other_uid() -> int | None:
 
     In a namespace with one user (a rootless container, say) there is no other number to become, and root is an ordinary user.
     """
-    uid = 61184 + os.getpid() % 4000
+    uid = _UNUSED_UID + os.getpid() % 4000
     if os.geteuid() != 0 or Path("/proc/self/setgroups").read_text().strip() == "deny":
         return None
     return uid if all(_is_mapped(uid, kind) for kind in ("uid", "gid")) else None
+
+
+def _uid_inside() -> int:
+    """Whom the untrusted code believes to be: never root, whom the kernel lets nobody map into one more namespace."""
+    return _other_uid() or os.geteuid() or _UNUSED_UID
 
 
 def _is_mapped(number: int, kind: str) -> bool:
@@ -271,7 +277,7 @@ def _launch(
 
     def command(sources: dict[str, str], data_source: str | None) -> list[str]:
         flat_run = bubblewrap.FlatRun(flat.file_mb, data_source) if flat else None
-        view = bubblewrap.View(contents.interpreter, sources, list(contents.covered), flat_run)
+        view = bubblewrap.View(contents.interpreter, sources, list(contents.covered), _uid_inside(), flat_run)
         return bubblewrap.command(view, info_fd=info_fd, passwd_fd=passwd_fd, program=program)
 
     if uid is None:
