@@ -117,14 +117,14 @@ def ends(sandbox: Sandbox, code: str, limits: Limits, data_dir: Path | None = No
 def test_no_memory_goes_uncounted(sandbox: Sandbox, hoard: str) -> None:
     limits = Limits(wall_s=60, cpu_s=60, memory_mb=300, file_mb=64)
     result = ends(sandbox, HOARDS[hoard] + HOLD, limits)
-    assert "held it all" not in result.stdout
-    assert result.exceeded == "memory" or result.exit_code == 1, result
+    refused = result.exit_code == 1 and "held it all" not in result.stdout
+    assert refused or result.exceeded == "memory", result
     assert sandbox.run("print(1)", data_dir=None, limits=limits).stdout == "1\n"
 
 
 def test_what_many_processes_share_counts_once(sandbox: Sandbox) -> None:
     code = """
-held = bytearray(BLOCK * 150)
+held = bytearray(b"x") * (150 * MIB)
 for _ in range(8):
     if os.fork() == 0: time.sleep(600)
 """
@@ -149,14 +149,14 @@ def test_cpu_time_of_children_that_nobody_waits_for_counts(sandbox: Sandbox, how
     code = f"""
 fork = os.fork
 {IGNORED[how]}
-for _ in range(40):
+for _ in range(20):
     if fork() == 0:
         if {orphaned} and os.fork() != 0: os._exit(0)
-        until = time.process_time() + 0.15
+        until = time.process_time() + 0.3
         while time.process_time() < until: pass
         os._exit(0)
-    time.sleep(0.05)
-time.sleep(1)
+    time.sleep(0.1)
+time.sleep(20)
 print("burnt it all")
 """
     result = ends(sandbox, code, Limits(wall_s=60, cpu_s=1))
