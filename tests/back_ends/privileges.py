@@ -62,7 +62,10 @@ class SandboxElsewhere:
         read, write = os.pipe()
         self._lock = threading.Lock()
         self._process = subprocess.Popen(
-            [*command, sys.executable, "-c", _SERVER, str(write), kind], stdin=subprocess.PIPE, pass_fds=(write,), env=environment()
+            [*command, sys.executable, "-c", _SERVER, str(write), kind],
+            stdin=subprocess.PIPE,
+            pass_fds=(write,),
+            env=environment(),
         )
         os.close(write)
         self._answers = os.fdopen(read, "rb")

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
@@ -82,17 +82,31 @@ class Worker:
         self._slots: OrderedDict[DataFolder, str] = OrderedDict()
         self._serial = 0
         self._lock = threading.Lock()
-        self._group = WorkerGroup.create()
-        self._stderr: IO[bytes] = os.fdopen(os.memfd_create("stderr"), "w+b")
         self._complained = 0
-        ours, theirs = socket.socketpair()
-        host = os.pidfd_open(os.getpid())
-        info_read, info_write = os.pipe()
-        inside = _uid_inside()
-        passwd = _filled_pipe(f"solution:x:{inside}:{inside}::/workspace:/bin/sh\n")
-        inherited = (theirs.fileno(), host, info_write, passwd)
+        self._channel = self._first = -1
         try:
-            program = _program(contents, nested=flat is None, channel=theirs.fileno(), host=host)
+            self._start(bwrap, contents, flat, data)
+        except OSError as error:  # no descriptor, process or memory was to be had
+            raise SandboxUnavailable(f"no sandbox could be started: {error}") from error
+        self._await_ready()
+
+    def _start(self, bwrap: str, contents: Contents, flat: Limits | None, data: DataFolder | None) -> None:
+        with ExitStack() as theirs, ExitStack() as undo:
+            self._group = WorkerGroup.create()
+            if self._group:
+                undo.callback(self._group.close)
+            self._stderr: IO[bytes] = undo.enter_context(os.fdopen(os.memfd_create("stderr"), "w+b"))
+            ours, other = socket.socketpair()
+            undo.enter_context(ours)
+            theirs.enter_context(other)
+            info_read, info_write = os.pipe()
+            info = undo.enter_context(os.fdopen(info_read, "rb"))
+            inside = _uid_inside()
+            passwd = _filled_pipe(f"solution:x:{inside}:{inside}::/workspace:/bin/sh\n")
+            inherited = (other.fileno(), os.pidfd_open(os.getpid()), info_write, passwd)
+            for fd in inherited[1:]:
+                theirs.callback(os.close, fd)
+            program = _program(contents, nested=flat is None, channel=inherited[0], host=inherited[1])
             config = _launch(bwrap, contents, (flat, data), info_fd=info_write, passwd_fd=passwd, program=program)
             config["groups"] = self._group.members if self._group else []
             self._process = subprocess.Popen(
@@ -100,19 +114,11 @@ class Worker:
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._stderr, pass_fds=inherited, env={}, cwd="/",
                 start_new_session=True,  # an interrupt from the keyboard is for us, and not for bubblewrap
             )  # fmt: skip
-        except BaseException:
-            os.close(info_read)
-            self._stderr.close()
-            if self._group:
-                self._group.close()
-            raise
-        finally:
-            theirs.close()
-            for fd in inherited[1:]:
-                os.close(fd)
-        self._channel = ours.detach()
-        self._first = _open_child(info_read)
-        self._await_ready()
+            theirs.close()  # so that what is read ends when the other side does
+            self._first = _open_child(info)
+            self._channel = ours.detach()
+            info.close()
+            undo.pop_all()
 
     def _await_ready(self) -> None:
         try:
@@ -237,12 +243,11 @@ def _filled_pipe(text: str) -> int:
     return read
 
 
-def _open_child(info: int) -> int:
+def _open_child(info: IO[bytes]) -> int:
     """A pidfd of the first process inside, which bubblewrap names in what it writes to ``info``; -1 if there is none."""
-    with os.fdopen(info, "rb") as file:
-        text = b""
-        while b"}" not in text and (part := os.read(file.fileno(), 4096)):
-            text += part
+    text = b""
+    while b"}" not in text and (part := os.read(info.fileno(), 4096)):
+        text += part
     found = re.search(rb'"child-pid": (\d+)', text)
     try:
         return os.pidfd_open(int(found[1])) if found else -1

@@ -113,6 +113,6 @@ def lower_limit(kind: int, value: int) -> None:
 
 
 def own_cpu_limit() -> float:
-    """Seconds of CPU time that the kernel grants each process here; infinity where it does not say."""
+    """Seconds of CPU time that the machine grants each process; infinity for any."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     return float("inf") if hard == resource.RLIM_INFINITY else float(hard)

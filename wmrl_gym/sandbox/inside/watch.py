@@ -15,6 +15,8 @@ from .limits import Limits, own_cpu_limit
 from .outputs import Capture
 
 _TICK_MS = 50
+_KILLED_FROM = 0.75
+"""The share of the machine's own limit of CPU time from which on the kernel may kill: it counts whole ticks, and we do not."""
 _READ = 1 << 16
 
 
@@ -141,7 +143,8 @@ class Watch:
             while self._take(fd):
                 pass
         exit_code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
-        if exit_code == -signal.SIGXCPU or (exit_code == -signal.SIGKILL and self.cpu_s() >= self._cpu_limit_s):
+        ends = min(self._limits.cpu_s, _KILLED_FROM * own_cpu_limit())
+        if exit_code == -signal.SIGXCPU or (exit_code == -signal.SIGKILL and self.cpu_s() >= ends):
             exceeded = "cpu"
         if self._memory is not None and self._memory.ran_out():
             exceeded = "memory"

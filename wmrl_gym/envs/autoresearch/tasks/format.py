@@ -17,7 +17,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from wmrl_gym.envs.autoresearch.tasks.leaderboard import Leaderboard
 from wmrl_gym.envs.autoresearch.tasks.metrics import Metric, metric
+from wmrl_gym.sandbox import Limits
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -46,7 +47,7 @@ FILES = (
     "leaderboard.csv",
 )
 PARTS = ("validation", "test")
-LIMITS = ("wall_s", "cpu_s", "memory_mb", "processes", "file_mb", "output_kb")
+LIMITS = tuple(each.name for each in fields(Limits))
 _TEXT_KEYS = ("name", "title", "metric", "id_column", "target", "kind", "modality", "source", "licence")
 
 
