@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import os
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 
-from .kernel import CLONE_NEW_ANY, machine, set_seccomp_filter
+from .kernel import CLONE_NEW_ANY, machine, set_listening_filter, set_seccomp_filter
 
 _LOAD_WORD, _MASK, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
+_ALLOW, _REFUSE, _ASK = 0x7FFF0000, 0x00050000, 0x7FC00000
 _X32_BIT = 0x40000000
 _CLONE3 = 435
 _PRETEND = 0  # as an error number: the call does nothing and says that it did
@@ -45,8 +48,9 @@ class Architecture:
         mmap: which may not make shared memory without a file, for the same reason.
         fcntl: which may not enlarge pipes, or lease files.
         setsockopt: which does not enlarge socket buffers, though it says so.
-        sigaction: which leaves the signal of a child's end as it is, though it says otherwise: the kernel would let go of a child
-            that nobody waits for without adding its CPU time to anyone's.
+        sigaction: which the supervisor is asked about where it is for the signal of a child's end: the kernel lets go of the
+            children of who ignores it without adding their CPU time to anyone's.
+        seccomp: the call that installs a filter.
     """
 
     audit: int
@@ -61,6 +65,7 @@ class Architecture:
     fcntl: int
     setsockopt: int
     sigaction: int
+    seccomp: int
 
 
 _ARCHITECTURES = {
@@ -70,7 +75,7 @@ _ARCHITECTURES = {
             101, 310, 311, 165, 166, 155, 161, 308, 272, 321, 250, 248, 249, 323, 298, 246, 320, 175, 313, 176, 304, 303, 167,
             168, 169, 163, 179, 103, 251,
         ),
-        flock=73, uncounted=(319, 278, 29, 64, 68), mmap=9, fcntl=72, setsockopt=54, sigaction=13,
+        flock=73, uncounted=(319, 278, 29, 64, 68), mmap=9, fcntl=72, setsockopt=54, sigaction=13, seccomp=317,
     ),
     "aarch64": Architecture(
         audit=0xC00000B7, clone=220, socket=(198, 199), priority=140, own=(261, 122, 119, 118, 274),
@@ -78,7 +83,7 @@ _ARCHITECTURES = {
             117, 270, 271, 40, 39, 41, 51, 268, 97, 280, 219, 217, 218, 282, 241, 104, 294, 105, 273, 106, 265, 264, 224, 225,
             142, 89, 60, 116, 30,
         ),
-        flock=32, uncounted=(279, 75, 194, 190, 186), mmap=222, fcntl=25, setsockopt=208, sigaction=134,
+        flock=32, uncounted=(279, 75, 194, 190, 186), mmap=222, fcntl=25, setsockopt=208, sigaction=134, seccomp=277,
     ),
 }  # fmt: skip
 # The same on every architecture: io_uring, open_tree to fspick, pidfd_getfd, process_madvise, mount_setattr, quotactl_fd,
@@ -95,14 +100,14 @@ def _refuse(number: int = errno.EPERM) -> bytes:
     return _instruction(_RETURN, _REFUSE | number)
 
 
-def _load(argument: int, *, upper: bool = False) -> bytes:
-    """Load one half of an argument of the call; both architectures keep the low one first."""
-    return _instruction(_LOAD_WORD, _FIRST_ARGUMENT + 8 * argument + 4 * upper)
+def _load(argument: int) -> bytes:
+    """Load the low word of an argument of the call; both architectures keep it first."""
+    return _instruction(_LOAD_WORD, _FIRST_ARGUMENT + 8 * argument)
 
 
-def _unless_zero(argument: int, number: int = errno.EPERM) -> list[bytes]:
+def _unless_zero(argument: int) -> list[bytes]:
     """Refuse unless the low word of that argument is zero."""
-    return [_load(argument), _instruction(_JUMP_EQUAL, 0, if_true=1), _refuse(number)]
+    return [_load(argument), _instruction(_JUMP_EQUAL, 0, if_true=1), _refuse()]
 
 
 def _if_any(values: tuple[int, ...], number: int = errno.EPERM) -> list[bytes]:
@@ -133,7 +138,7 @@ def _reaching_out(known: Architecture) -> list[bytes]:
     return parts
 
 
-def _uncounted(known: Architecture) -> list[bytes]:
+def _uncounted(known: Architecture, *, asks: bool) -> list[bytes]:
     """Refuse what a limit would not see: memory that belongs to no process, and children whose CPU time belongs to nobody."""
     parts = _if_any((*known.uncounted, *_UNCOUNTED_EVERYWHERE))
     shared = [_instruction(_MASK, _MAP_TYPE), _instruction(_JUMP_EQUAL, _MAP_SHARED, if_false=1), _refuse()]
@@ -145,18 +150,19 @@ def _uncounted(known: Architecture) -> list[bytes]:
     parts += _for_call(known.fcntl, [_load(1), *_if_any(_FCNTL_REFUSED)])
     other = [_load(1), _instruction(_JUMP_EQUAL, _SOL_SOCKET, if_true=1), _instruction(_RETURN, _ALLOW)]
     parts += _for_call(known.setsockopt, [*other, _load(2), *_if_any(_BUFFER_SIZES, _PRETEND)])
-    other = [_load(0), _instruction(_JUMP_EQUAL, _SIGCHLD, if_true=1), _instruction(_RETURN, _ALLOW)]
-    unset = [_load(1, upper=True), _instruction(_JUMP_EQUAL, 0, if_true=1), _refuse(_PRETEND)]
-    parts += _for_call(known.sigaction, [*other, *_unless_zero(1, _PRETEND), *unset])
+    if asks:
+        other = [_load(0), _instruction(_JUMP_EQUAL, _SIGCHLD, if_true=1), _instruction(_RETURN, _ALLOW)]
+        parts += _for_call(known.sigaction, [*other, _instruction(_RETURN, _ASK)])
     return parts
 
 
-def filter_program(architecture: str, *, isolated: bool = True) -> bytes | None:
+def filter_program(architecture: str, *, isolated: bool = True, asks: bool = True) -> bytes | None:
     """The filter as classic BPF, or None where the call numbers of ``architecture`` are not known.
 
     Args:
         architecture: as ``os.uname().machine`` names it.
         isolated: whether to refuse what reaches out of the run; what no limit would count is refused anyway.
+        asks: whether there is a supervisor that answers what cannot be decided by a call's numbers alone.
     """
     known = _ARCHITECTURES.get(architecture)
     if known is None:
@@ -170,15 +176,48 @@ def filter_program(architecture: str, *, isolated: bool = True) -> bytes | None:
         _refuse(),
         _instruction(_JUMP_AT_LEAST, _NEWEST, if_false=1),
         _refuse(errno.ENOSYS),
-        *_uncounted(known),
+        *_uncounted(known, asks=asks),
     ]
     if isolated:
         parts += _reaching_out(known)
     return b"".join([*parts, _instruction(_RETURN, _ALLOW)])
 
 
-def refuse_dangerous_calls(*, isolated: bool) -> None:
-    """Install the filter in this process and its descendants, where the architecture is known."""
-    program = filter_program(machine(), isolated=isolated)
-    if program is not None:
-        set_seccomp_filter(program)
+def refuse_dangerous_calls(*, isolated: bool) -> int | None:
+    """Install the filter in this process and its descendants, where the architecture is known.
+
+    Returns:
+        A descriptor for whoever answers (see :func:`answer`); None where nobody can be asked.
+    """
+    known = _ARCHITECTURES.get(machine())
+    if known is None:
+        return None
+    with suppress(OSError):  # a process may have one such listener only, and this may be inside of another sandbox
+        return set_listening_filter(filter_program(machine(), isolated=isolated) or b"", known.seccomp)
+    set_seccomp_filter(filter_program(machine(), isolated=isolated, asks=False) or b"")
+    return None
+
+
+_NOTICE, _REPLY = struct.Struct("=QIIiIQ6Q"), struct.Struct("=QqiI")
+_RECEIVE, _SEND, _CONTINUE = 0xC0502100, 0xC0182101, 1
+_SIG_IGN, _SA_NOCLDWAIT = 1, 2
+
+
+def answer(listener: int) -> None:
+    """Answer one call: who asks to have its children's end ignored is told that it is, and goes on as before; all else is done."""
+    notice = bytearray(_NOTICE.size)
+    with suppress(OSError):  # whoever asked has been killed
+        fcntl.ioctl(listener, _RECEIVE, notice)
+        asking, task, *_, _, action = _NOTICE.unpack(notice)[:8]
+        done = action == 0 or not _ignores(task, action)
+        fcntl.ioctl(listener, _SEND, _REPLY.pack(asking, 0, 0, _CONTINUE if done else 0))
+
+
+def _ignores(task: int, action: int) -> bool:
+    """Whether the action at that address of a task's memory would have its children go unnoticed."""
+    try:
+        with open(f"/proc/{task}/mem", "rb", buffering=0) as memory:
+            handler, flags = struct.unpack("=QQ", os.pread(memory.fileno(), 16, action))
+    except (OSError, struct.error, OverflowError):
+        return True
+    return handler == _SIG_IGN or bool(flags & _SA_NOCLDWAIT)

@@ -52,10 +52,12 @@ def start_program(enclosure: Enclosure, hot: array.array[int]) -> Program:
         os._exit(127)
     for fd in (out[1], err[1], right):
         os.close(fd)
-    if os.read(left, len(_READY)) != _READY:
+    with borrowed(left) as sock:
+        said, listeners, _, _ = socket.recv_fds(sock, len(_READY), 1)
+    if said != _READY:
         raise SetupFailed("the process for the program did not start; its error is above")
     enclosure.seal()
-    return Program(pid, left, (out[0], err[0]))
+    return Program(pid, left, (out[0], err[0]), listeners[0] if listeners else None)
 
 
 def _socketpair() -> tuple[int, int]:
@@ -75,16 +77,18 @@ def _await_script(go: int, outputs: tuple[int, int], *, isolated: bool, hot: arr
     if isolated:
         kernel.drop_capabilities()
     kernel.set_no_new_privileges()
-    refuse_dangerous_calls(isolated=isolated)
+    listener = refuse_dangerous_calls(isolated=isolated)
     kernel.set_dumpable(True)
     _die_first()
     os.umask(0o022)
     prepare_as_script()
     copy_pages(hot)
-    os.write(3, _READY)
     sys.stderr = sys.__stderr__
     os.close(4)
     with borrowed(3) as sock:
+        socket.send_fds(sock, [_READY], [] if listener is None else [listener])
+        if listener is not None:
+            os.close(listener)
         instructions = b"".join(iter(lambda: sock.recv(_READ), b""))
     if not instructions:
         os._exit(0)  # the supervisor is gone, or has no work

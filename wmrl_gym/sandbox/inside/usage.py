@@ -25,14 +25,42 @@ def reaped_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def cpu_s(pids: Iterable[int]) -> float:
-    """CPU seconds of the processes ``pids``, and of their children that they have waited for."""
-    total = 0
+def cpu_times(pids: Iterable[int]) -> dict[int, tuple[float, float]]:
+    """CPU seconds of each of the processes ``pids``: its own, and those of its children that it has waited for."""
+    found = {}
     for pid in pids:
         fields = _read(pid, "stat").rpartition(b")")[2].split()
         if len(fields) > 14:
-            total += sum(map(int, fields[11:15]))
-    return total / _TICK
+            user, system, of_children, by_children = map(int, fields[11:15])
+            found[pid] = ((user + system) / _TICK, (of_children + by_children) / _TICK)
+    return found
+
+
+class LostTime:
+    """CPU seconds of processes that have ended and were added to nobody's: the kernel let go of them with nobody waiting.
+
+    What a process had used when it was last seen must have come to whoever waited for it. What did not is counted here, so that
+    no more is lost of a process than what it used after it was last seen.
+    """
+
+    def __init__(self) -> None:
+        self._lost = self._reaped = 0.0
+        self._seen: dict[int, tuple[float, float]] = {}
+
+    def after(self, used: dict[int, tuple[float, float]], reaped: float) -> float:
+        """All that was lost so far.
+
+        Args:
+            used: what :func:`cpu_times` says now.
+            reaped: seconds of those that this process has waited for.
+        """
+        gone = sum(sum(times) for pid, times in self._seen.items() if pid not in used)
+        come = reaped - self._reaped + sum(times[1] - self._seen.get(pid, (0.0, 0.0))[1] for pid, times in used.items())
+        rounded = (len(self._seen) + len(used)) / _TICK
+        if self._seen and gone - come > rounded:
+            self._lost += gone - come
+        self._seen, self._reaped = used, reaped
+        return self._lost
 
 
 def exact_cpu_s(pid: int) -> float:

@@ -13,6 +13,7 @@ from . import usage
 from .enclosures import Enclosure
 from .limits import Limits, own_cpu_limit
 from .outputs import Capture
+from .seccomp import answer
 
 _TICK_MS = 50
 _KILLED_FROM = 0.75
@@ -28,11 +29,13 @@ class Program:
         pid: its process id.
         go: a socket; what is written there, up to its end, are its last instructions; it answers that it has started.
         outputs: the ends of its standard output and error to read from.
+        listener: where its calls arrive that are to be answered here (see :func:`seccomp.answer`); None if none do.
     """
 
     pid: int
     go: int
     outputs: tuple[int, int]
+    listener: int | None = None
 
 
 class Watch:
@@ -51,6 +54,7 @@ class Watch:
         self._status: int | None = None
         self._next_look = 0.0
         self._cpu_before = usage.reaped_cpu_s() + usage.exact_cpu_s(program.pid)
+        self._lost = usage.LostTime()
         self.started = monotonic()
 
     def until_end(self, channel: int, host: int) -> str | None:
@@ -64,14 +68,23 @@ class Watch:
         for fd in (*self._open, ended, host):
             poll.register(fd, select.POLLIN)
         poll.register(channel, 0)
+        listener = self._program.listener
+        if listener is not None:
+            poll.register(listener, select.POLLIN)
         while True:
             left_ms = (self.started + self._limits.wall_s - monotonic()) * 1000
-            events = [fd for fd, _ in poll.poll(max(min(_TICK_MS, left_ms), 0))]
+            happened = poll.poll(max(min(_TICK_MS, left_ms), 0))
+            events = [fd for fd, _ in happened]
             if host in events or channel in events:
                 raise EOFError("the host is gone")
             for fd in [fd for fd in events if fd in self._open]:
                 if not self._take(fd):
                     poll.unregister(fd)
+            for fd, event in happened:
+                if fd == listener and event & select.POLLIN:
+                    answer(fd)
+                elif fd == listener:
+                    poll.unregister(fd)  # nobody is left who could ask
             if ended in events:
                 return None
             exceeded = self._exceeded()
@@ -106,15 +119,15 @@ class Watch:
 
     def cpu_s(self) -> float:
         """CPU seconds of everything that has lived here since the program was let go."""
-        return max(self._cpu_now() - self._cpu_before, 0.0)
+        used = usage.cpu_times(self._enclosure.members())
+        reaped = usage.reaped_cpu_s()
+        lost = self._lost.after(used, reaped)
+        return max(reaped + sum(own + children for own, children in used.values()) + lost - self._cpu_before, 0.0)
 
     def peak_memory(self) -> int:
         """Bytes of memory at their highest, as far as this process can know."""
         largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
         return max(self.peak_bytes, largest - self._resident_before)
-
-    def _cpu_now(self) -> float:
-        return usage.reaped_cpu_s() + usage.cpu_s(self._enclosure.members())
 
     def _reap(self, options: int) -> bool:
         """Wait for any child; False when there is none (left)."""
