@@ -17,6 +17,7 @@ from wmrl_gym.cli import main
 from wmrl_gym.sandbox import DockerSandbox, Limits, LocalSandbox, SandboxUnavailable, images, make_sandbox
 from wmrl_gym.sandbox.container import LABEL, OWNER
 from wmrl_gym.sandbox.docker import connect, sweep
+from wmrl_gym.sandbox.measure import PROBES
 
 
 @pytest.fixture
@@ -174,11 +175,24 @@ def test_the_command_builds_the_image_from_any_base(image: str, client: Any, cap
 
 
 def test_the_command_tries_a_sandbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert main(["sandbox", "check"]) == 0
-    assert capsys.readouterr().out.startswith("local: ok, scikit-learn ")
+    assert main(["sandbox", "check", "local", "docker"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("local: ok, scikit-learn ")
+    assert printed.count(": enforced") == 2 * len(PROBES)
+    assert "memory is " in printed
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     assert main(["sandbox", "check", "docker"]) == 2
     assert "no docker engine answers" in capsys.readouterr().err
+
+
+def test_the_command_finds_what_is_not_enforced(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.warns(UserWarning, match="isolates nothing"):
+        assert main(["sandbox", "check", "unsafe-rlimits"]) == 0
+    printed = capsys.readouterr().out
+    for name in ("network", "files of this machine"):
+        assert f"  {name}: NOT ENFORCED" in printed
+    for name in ("CPU time", "memory of one process", "processes"):
+        assert f"  {name}: enforced" in printed
 
 
 def test_senseless_arguments_are_refused() -> None:
