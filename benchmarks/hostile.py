@@ -82,7 +82,10 @@ ATTACKS = {
     ),
     "odd code": "print('\\ud800')\n\0",
     "deep code": "x = " + "(" * 500 + ")" * 500,
-    "threads": "import threading\nwhile True:\n    try: threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n    except RuntimeError: pass",
+    "threads": (
+        "import threading\nwhile True:\n    try: threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+        "    except RuntimeError: pass"
+    ),
 }  # fmt: skip
 
 ENDLESS = ("memory", "spinning", "spinning unseen", "sleeping", "its standing")

@@ -1,4 +1,4 @@
-"""A local sandbox in a process with other privileges than the tests': an ordinary user's, or those of root in a namespace alone."""
+"""A local sandbox in a process with other privileges: an ordinary user's, or those of root in a namespace with one user."""
 
 from __future__ import annotations
 

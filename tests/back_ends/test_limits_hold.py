@@ -136,7 +136,7 @@ IGNORED = {
     "ignored": "signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
     "without zombies": """
 class Action(ctypes.Structure):
-    _fields_ = [("handler", ctypes.c_void_p), ("mask", ctypes.c_ulong * 16), ("flags", ctypes.c_int), ("restorer", ctypes.c_void_p)]
+    _fields_ = [("handler", ctypes.c_void_p), ("mask", ctypes.c_ulong * 16), ("flags", ctypes.c_int), ("end", ctypes.c_void_p)]
 checked(libc.sigaction(signal.SIGCHLD, ctypes.byref(Action(flags=2)), None))
 """,
     "by another signal": "fork = lambda: libc.syscall({'x86_64': 56, 'aarch64': 220}[os.uname().machine], 0, 0, 0, 0, 0)",
@@ -236,7 +236,8 @@ def test_files_of_the_machine_cannot_be_locked(sandbox: Sandbox, limits: Limits)
 import fcntl
 for path in (os.__file__, sys.executable, "/etc/passwd"):
     with open(path) as file:
-        for ask in (lambda: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB), lambda: fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)):
+        lock = lambda: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for ask in (lock, lambda: fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)):
             try:
                 ask()
                 print("locked", path)

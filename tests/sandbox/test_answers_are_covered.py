@@ -15,7 +15,7 @@ from wmrl_gym.sandbox.visible import Interpreter, covered_paths, hide, visible_p
 
 LOOK = """
 import os
-seen = [os.path.join(folder, name) for folder, _, names in os.walk({root!r}) for name in names if "answers" in name or "cached" in name]
+seen = [os.path.join(folder, name) for folder, _, names in os.walk({root!r}) for name in names if "answers" in name]
 print(seen, [open(path).read() for path in seen])
 print(open("/data/train.csv").read() if os.path.exists("/data/train.csv") else "")
 """

@@ -49,9 +49,11 @@ def under_limit(kind: str, limit: int, value: int, code: str = CORRECT) -> Execu
 @pytest.mark.parametrize(
     ("limit", "value"),
     [
-        (resource.RLIMIT_NOFILE, 512), (resource.RLIMIT_NOFILE, 128), (resource.RLIMIT_AS, 16 << 30), (resource.RLIMIT_AS, 4 << 30),
+        (resource.RLIMIT_NOFILE, 512), (resource.RLIMIT_NOFILE, 128), (resource.RLIMIT_AS, 16 << 30),
+        (resource.RLIMIT_AS, 4 << 30),
         (resource.RLIMIT_NPROC, 60), (resource.RLIMIT_CPU, 100), (resource.RLIMIT_FSIZE, 1 << 20), (resource.RLIMIT_MSGQUEUE, 0),
-        (resource.RLIMIT_CORE, 0), (resource.RLIMIT_DATA, 4 << 30), (resource.RLIMIT_STACK, 8 << 20), (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_CORE, 0), (resource.RLIMIT_DATA, 4 << 30), (resource.RLIMIT_STACK, 8 << 20),
+        (resource.RLIMIT_MEMLOCK, 0),
     ],
 )  # fmt: skip
 def test_a_correct_script_is_not_a_crash_under_a_low_hard_limit(kind: str, limit: int, value: int) -> None:
@@ -102,7 +104,8 @@ def test_packages_may_be_others_than_those_outside(tmp_path: Path, limits: Limit
     site = tmp_path / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True)
     (site / "only_inside.py").write_text("answer = 42")
-    code = "import only_inside, subprocess, sys\nprint(only_inside.answer)\ntry:\n    import numpy\nexcept ImportError: print('no numpy')"
+    code = "import only_inside, subprocess, sys\nprint(only_inside.answer)\n"
+    code += "try:\n    import numpy\nexcept ImportError: print('no numpy')"
     code += "\nprint(subprocess.run([sys.executable, '-c', 'import only_inside'], capture_output=True).returncode)"
     for warm in (True, False):
         with LocalSandbox(packages=tmp_path, warm=warm) as sandbox, pickle.loads(pickle.dumps(sandbox)) as copy:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .base import ExecutionResult, Limits, Sandbox
 from .cgroups import homes
 
-_LIMITS = Limits(wall_s=20.0, cpu_s=1.0, memory_mb=200, processes=16, file_mb=8, output_kb=16)
+_LIMITS = Limits(wall_s=20.0, cpu_s=1.0, memory_mb=200, processes=16, file_mb=8)
 _BEGIN = "import ctypes, os, signal, socket, time\nX = b'x' * (1 << 20)\n"
 
 
@@ -48,7 +48,11 @@ PROBES = (
         "held = []\nfor _ in range(4):\n    held.append(bytearray(X * 100))\n    if os.fork() == 0: time.sleep(60)" + _HOLD,
         _ended("memory"),
     ),
-    Probe("memory in files without a name", "fd = os.memfd_create('x')\nfor _ in range(600): os.write(fd, X)" + _HOLD, _ended_or_refused),
+    Probe(
+        "memory in files without a name",
+        "fd = os.memfd_create('x')\nfor _ in range(600): os.write(fd, X)" + _HOLD,
+        _ended_or_refused,
+    ),
     Probe(
         "memory in shared mappings",
         "import mmap\nheld = mmap.mmap(-1, 600 << 20)\nfor _ in range(600): held.write(X)" + _HOLD,
@@ -75,9 +79,17 @@ PROBES = (
         lambda result: result.exceeded == "processes" or _refused(result),
     ),
     Probe("files", "try: open('file', 'wb').write(X * 20)\nexcept OSError: pass\nelse: print('past it')", _refused),
-    Probe("output", "os.write(1, X)", lambda result: len(result.stdout) <= 16 << 10),
-    Probe("network", "try: socket.create_connection(('127.0.0.1', 1), 1)\nexcept ConnectionRefusedError: print('past it')\nexcept OSError: pass", _refused),
-    Probe("system calls that reach out", "print(*['past it' for flags in (0x20000, 0x10000000) if ctypes.CDLL(None).unshare(flags) == 0])", _refused),
+    Probe("output", "os.write(1, X)", lambda result: len(result.stdout) <= 64 << 10),
+    Probe(
+        "network",
+        "try: socket.create_connection(('127.0.0.1', 1), 1)\nexcept ConnectionRefusedError: print('past it')\nexcept OSError: pass",
+        _refused,
+    ),
+    Probe(
+        "system calls that reach out",
+        "print(*['past it' for flags in (0x20000, 0x10000000) if ctypes.CDLL(None).unshare(flags) == 0])",
+        _refused,
+    ),
     Probe("files of this machine", f"try: print(open({__file__!r}).read() and 'past it')\nexcept OSError: pass", _refused),
 )  # fmt: skip
 

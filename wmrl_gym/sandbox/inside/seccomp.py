@@ -204,7 +204,7 @@ _SIG_IGN, _SA_NOCLDWAIT = 1, 2
 
 
 def answer(listener: int) -> None:
-    """Answer one call: who asks to have its children's end ignored is told that it is, and goes on as before; all else is done."""
+    """Answer one call: who asks to have its children's end ignored is told so, and nothing is changed; all else is done."""
     notice = bytearray(_NOTICE.size)
     with suppress(OSError):  # whoever asked has been killed
         fcntl.ioctl(listener, _RECEIVE, notice)
