@@ -130,7 +130,7 @@ def name_of(kind: str) -> str:
 def opened(kind: str) -> Sandbox:
     """A sandbox of that kind."""
     if kind == "docker":
-        return DockerSandbox(preimport=(), spares=2)
+        return DockerSandbox(preimport=(), spares=0)  # between runs there is then none
     if kind == "ray":
         return RaySandbox(num_cpus=0)
     return LocalSandbox(preimport=(), warm=kind == "local")
@@ -148,7 +148,7 @@ def attack(kind: str, runs: int, *, seed: int) -> dict[str, object]:
         sandbox = opened(kind)
         for _ in range(3):  # what a back end keeps ready is there before the first look
             sandbox.run(PLAIN, data_dir=task / "public", limits=PATIENT)
-        before = sample(0)
+        before = settled(0)
         for number in range(runs):
             name = "plain" if number % 10 == 9 else draw.choice(list(ATTACKS))
             code = PLAIN if name == "plain" else BEGIN + ATTACKS[name].replace("{task}", str(task))
@@ -156,7 +156,7 @@ def attack(kind: str, runs: int, *, seed: int) -> dict[str, object]:
             limits = PATIENT if name == "plain" else LIMITS  # a busy machine may take its time
             result = sandbox.run(code, data_dir=task / "public", limits=limits)
             count(counts, name, result, seconds=perf_counter() - at - limits.wall_s)
-        after = sample(runs)
+        after = settled(runs)
         sandbox.close()
         tempfile.tempdir = None
     left = differences(before, after)
@@ -173,6 +173,16 @@ def attack(kind: str, runs: int, *, seed: int) -> dict[str, object]:
         "unknown": counts.unknown, "hangs": counts.hangs, "attacks_that_won": counts.wins, "plain_runs_gone_wrong": counts.wrong,
         "left": left, "passed": bad == 0,
     }  # fmt: skip
+
+
+def settled(runs: int) -> Sample:
+    """What is in use once nothing is being taken down in the background any more."""
+    seen = [sample(runs)]
+    for _ in range(30):
+        seen.append(sample(runs))
+        if len({(each.descriptors, each.mounts, each.processes) for each in seen[-3:]}) == 1 and len(seen) >= 3:
+            break
+    return seen[-1]
 
 
 def count(counts: Counts, name: str, result: ExecutionResult, *, seconds: float) -> None:

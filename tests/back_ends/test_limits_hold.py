@@ -307,7 +307,10 @@ asyncio.run(main())
 from concurrent.futures import ProcessPoolExecutor
 with ProcessPoolExecutor(2) as pool: print(list(pool.map(abs, [-3, -2, -1])))
 """,
-    "a shell": "import subprocess\nprint(subprocess.run('for n in 3 2 1; do (echo $n) & wait; done', shell=True, capture_output=True).stdout)",
+    "a shell": """
+import subprocess
+print(subprocess.run("for n in 3 2 1; do (echo $n) & wait; done", shell=True, capture_output=True).stdout)
+""",
     "a data loader": """
 import torch
 from torch.utils.data import DataLoader, TensorDataset

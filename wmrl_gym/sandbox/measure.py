@@ -60,7 +60,8 @@ PROBES = (
     ),
     Probe(
         "memory in sockets",
-        "for _ in range(5):\n    if os.fork() == 0: break\nheld = [socket.socketpair() for _ in range(400)]\nfor one, _ in held:\n"
+        "for _ in range(5):\n    if os.fork() == 0: break\n"
+        "held = [socket.socketpair() for _ in range(400)]\nfor one, _ in held:\n"
         "    one.setblocking(False)\n    try:\n        while True: one.send(X[:65536])\n    except BlockingIOError: pass" + _HOLD,
         _ended_or_refused,
     ),
@@ -74,15 +75,16 @@ PROBES = (
     ),
     Probe(
         "processes",
-        "made = 0\ntry:\n    while made < 64:\n        made += 1\n        if os.fork() == 0: time.sleep(60)\n    print('past it')\n"
-        "except OSError: pass",
+        "made = 0\ntry:\n    while made < 64:\n        made += 1\n        if os.fork() == 0: time.sleep(60)\n"
+        "    print('past it')\nexcept OSError: pass",
         lambda result: result.exceeded == "processes" or _refused(result),
     ),
     Probe("files", "try: open('file', 'wb').write(X * 20)\nexcept OSError: pass\nelse: print('past it')", _refused),
     Probe("output", "os.write(1, X)", lambda result: len(result.stdout) <= 64 << 10),
     Probe(
         "network",
-        "try: socket.create_connection(('127.0.0.1', 1), 1)\nexcept ConnectionRefusedError: print('past it')\nexcept OSError: pass",
+        "try: socket.create_connection(('127.0.0.1', 1), 1)\n"
+        "except ConnectionRefusedError: print('past it')\nexcept OSError: pass",
         _refused,
     ),
     Probe(
