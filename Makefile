@@ -3,10 +3,12 @@
 #   PYTHON      the interpreter that .venv is made with (default: python3)
 #   DEMO_ARGS   arguments of `wmrl demo`, as in: make demo DEMO_ARGS="--seconds 20"
 #   TEST_ARGS   arguments of pytest, as in: make test TEST_ARGS=tests/test_spaces.py
+#   WORKERS     processes that share the tests (default: as many as cores, four at most); 0 runs them in one, for a debugger
 #   BENCH       the benchmark to run, a module of benchmarks/ (default: speedup), with BENCH_ARGS
 
 PYTHON ?= python3
 BENCH ?= speedup
+WORKERS ?= logical
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --prefer-binary --progress-bar off --no-compile -c constraints.txt
@@ -31,8 +33,8 @@ install: $(VENV)/dev ## Make .venv with everything that the other targets need
 demo: $(VENV)/demo ## Train in a world model against real execution, under five minutes, results in runs/demo/
 	$(BIN)/wmrl demo $(DEMO_ARGS)
 
-test: $(VENV)/dev ## Run every test, doctests and the README's blocks included
-	$(BIN)/python -m pytest -q $(TEST_ARGS)
+test: $(VENV)/dev ## Run every test that this machine can, doctests and the README's blocks included
+	$(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile $(TEST_ARGS)
 
 lint: $(VENV)/dev ## Check style, types and layers
 	$(BIN)/ruff check $(SOURCES)

@@ -1,9 +1,18 @@
-"""What every test shares, doctests included."""
+"""What every test shares, doctests included: settings, a cache of tasks, and what not every machine has."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+# One thread a process, as there are as many processes as cores. Before numpy and torch are imported, here and in subprocesses.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import settings
@@ -14,8 +23,142 @@ settings.load_profile("wmrl")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests write tasks to a cache of their own, never to the user's."""
+def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Tests write tasks to a cache of their own, never to the user's; all workers of a run share it."""
+    base = tmp_path_factory.getbasetemp()
+    home = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "wmrl-home"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WMRL_HOME", str(tmp_path_factory.mktemp("wmrl-home")))
-        yield
+        patch.setenv("WMRL_HOME", str(home))
+        yield home
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something that some tests need and that not every machine has; a marker of its own name says which tests.
+
+    Args:
+        what: it, for people.
+        missing: why this machine has it not; "" where it has.
+        bring: the command that brings it.
+    """
+
+    what: str
+    missing: Callable[[], str]
+    bring: str
+
+
+def _no_docker() -> str:
+    from wmrl_gym.sandbox import SandboxUnavailable
+    from wmrl_gym.sandbox.docker import connect
+
+    try:
+        connect(None).close()
+    except SandboxUnavailable as error:
+        return str(error)
+    return ""
+
+
+def _no_gl() -> str:
+    from wmrl_gym.doctor import drawing
+
+    found = drawing()
+    return _import_fails("cv2") if found.ok else found.advice  # which LIBERO's simulator loads
+
+
+def _no_root() -> str:
+    if os.geteuid() != 0:
+        return "this is an ordinary user"
+    mapped = sum(int(line.split()[2]) for line in Path("/proc/self/uid_map").read_text().splitlines())
+    return "" if mapped > 1 else "this namespace has no user but root"
+
+
+def _import_fails(module: str) -> str:
+    done = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]
+
+
+GL_PACKAGES = "apt-get install libegl1 libgl1 libgl1-mesa-dri libglib2.0-0 libosmesa6"
+NEEDS = {
+    "needs_docker": Need("a Docker engine", _no_docker, "sudo apt-get install docker.io && sudo systemctl start docker"),
+    "needs_gl": Need("OpenGL", _no_gl, f"sudo {GL_PACKAGES}"),
+    "needs_root": Need("root", _no_root, "sudo make test"),
+    "needs_llama_cpp": Need("llama.cpp", partial(_import_fails, "xllamacpp"), "sudo apt-get install libgomp1"),
+}
+DRAWING_DOCTESTS = ("wmrl_gym.envs.manipulation.vla.VLAManipulationEnv",)
+"""Examples in docstrings that need OpenGL, as they cannot say it themselves."""
+
+_LEFT_OUT = pytest.StashKey[Counter[str]]()
+_REASONS: dict[str, str] = {}  # those that workers gave
+
+
+@cache
+def _missing(name: str) -> str:
+    return NEEDS[name].missing()
+
+
+def _needs(item: pytest.Item) -> list[str]:
+    return [marker.name for marker in item.iter_markers() if marker.name in NEEDS]
+
+
+def _ci() -> bool:
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_LEFT_OUT] = Counter()
+    for name, need in NEEDS.items():
+        config.addinivalue_line("markers", f"{name}: leave this test out on machines without {need.what}, unless CI is set")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.name in DRAWING_DOCTESTS:
+        item.add_marker("needs_gl")
+
+
+@pytest.hookimpl(trylast=True)  # what -k and -m have left
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if _ci():
+        return
+    lacking = {item: [name for name in _needs(item) if _missing(name)] for item in items}
+    left_out = config.stash[_LEFT_OUT]
+    left_out.update(names[0] for names in lacking.values() if names)
+    config.hook.pytest_deselected(items=[item for item, names in lacking.items() if names])
+    items[:] = [item for item, names in lacking.items() if not names]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for name in _needs(item):
+        if _missing(name):  # only where CI is set
+            need = NEEDS[name]
+            pytest.fail(
+                f"CI is set and this machine lacks {need.what}: {_missing(name)}\nTo bring it: {need.bring}", pytrace=False
+            )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    """A worker of pytest-xdist has ended. All of them left out the same."""
+    for name, (count, why) in getattr(node, "workeroutput", {}).get("left_out", {}).items():
+        node.config.stash[_LEFT_OUT][name] = count  # type: ignore[attr-defined]
+        _REASONS[name] = why
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """The last lines of a run: what it did not cover, why, and what to do about it."""
+    left_out = session.config.stash[_LEFT_OUT]
+    worker = hasattr(session.config, "workeroutput")
+    if worker:
+        session.config.workeroutput["left_out"] = {name: (count, _missing(name)) for name, count in left_out.items()}
+    yield
+    if left_out and not worker:
+        print(*not_covered(left_out), sep="\n")
+
+
+def not_covered(left_out: Counter[str]) -> Iterator[str]:
+    """Lines that say what was left out."""
+    yield f"\nNot covered on this machine: {left_out.total()} tests (with CI=true they fail instead)"
+    for name, count in left_out.items():
+        need = NEEDS[name]
+        yield f"  {count} {'test needs' if count == 1 else 'tests need'} {need.what}: {_REASONS.get(name) or _missing(name)}"
+        yield f"    to cover: {need.bring}; then make test TEST_ARGS='-m {name}'"

@@ -26,8 +26,7 @@ from wmrl_gym.envs.autoresearch.rules import VALID
 from wmrl_gym.factored import Outcome
 from wmrl_gym.study.run import machine
 from wmrl_gym.world_models import OutcomeModel
-from wmrl_gym.wrappers.diagnostics import layers
-from wmrl_gym.wrappers.rewards import Debiasing
+from wmrl_gym.wrappers import world_model_parts
 from wmrl_gym.wrappers.vector import InverseVarianceDenoising, OnlineDebiasing, ResidualCorrection, WorldModelVectorEnv
 
 RESULTS = Path(__file__).parent / "results"
@@ -142,10 +141,9 @@ def _prefill(envs: Any, pairs: int = 5_000) -> None:
     """Give f as many pairs as a long run has."""
     rng = np.random.default_rng(0)
     predicted, context = rng.random(pairs), rng.integers(0, 8, pairs)
-    for layer in layers(envs):
-        core = vars(layer).get("core")
-        if isinstance(core, Debiasing):
-            core.calibration.push(predicted, predicted**2, context=context)
+    parts = world_model_parts(envs)
+    if parts is not None and parts.debiasing is not None:
+        parts.debiasing.calibration.push(predicted, predicted**2, context=context)
 
 
 def _engine(num_envs: int, model: OutcomeModel) -> WorldModelVectorEnv:

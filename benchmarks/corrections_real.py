@@ -23,11 +23,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.equal_budgets import EqualConfig, FewDesigns, train
 from wmrl_gym.study.config import ARMS
-from wmrl_gym.study.equal import EqualConfig, FewDesigns, train
 from wmrl_gym.study.evaluation import Evaluator, RememberedDesigns
-from wmrl_gym.study.metering import open_sandbox
 from wmrl_gym.study.run import machine
+from wmrl_gym.study.training import open_sandbox
 
 RESULTS = Path(__file__).parent / "results"
 ORDER = ("real", "model", "mixture", "denoise", "debias", "paper", "recommended", "adaptive")

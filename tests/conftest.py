@@ -1,8 +1,14 @@
-"""What the tests of several sandboxes share."""
+"""What the tests of several folders share."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,3 +28,19 @@ def task(tmp_path: Path) -> Path:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / name).write_text(content)
     return tmp_path
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts processes, as ``subprocess.Popen`` does, that end with the test whether it passes or fails."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def popen(command: list[str], **options: Any) -> subprocess.Popen[str]:
+        begun.append(subprocess.Popen(command, text=True, start_new_session=True, **options))
+        return begun[-1]
+
+    yield popen
+    for process in begun:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

@@ -202,7 +202,15 @@ def documents() -> list[Block]:
 
 def cases(found: Sequence[Block]) -> list[object]:
     """Test cases, one a block; ``None`` where there are none, for a test that must then fail instead of vanishing."""
-    return [pytest.param(block, id=f"{block.source}:{block.line}") for block in found] or [pytest.param(None, id="none")]
+    return [pytest.param(block, id=f"{block.source}:{block.line}", marks=needs(block)) for block in found] or [
+        pytest.param(None, id="none")
+    ]
+
+
+def needs(block: Block) -> list[pytest.MarkDecorator]:
+    """What a script needs that not every machine has: robots are seen, but for the state variant's."""
+    seen = block.language == "python" and re.search(r"wmrl/(VLA-|VLAManipulation-|LIBERO-)", block.text)
+    return [pytest.mark.needs_gl] if seen else []
 
 
 @pytest.mark.parametrize("script", cases(scripts(documents())))

@@ -8,8 +8,10 @@ branched and put back.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,14 +33,24 @@ def _map(leaf: Callable[..., Any], first: Any, *rest: Any) -> Any:
     return leaf(first, *rest)
 
 
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for part in value.values():
+            yield from _leaves(part)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for each in dataclasses.fields(value):
+            yield from _leaves(getattr(value, each.name))
+    elif value is not None:
+        yield value
+
+
 def size(batch: Any) -> int:
     """The number of rollouts in ``batch``.
 
     >>> size({"x": np.zeros((3, 2)), "name": ("a", "b", "c")})
     3
     """
-    sizes: list[int] = []
-    _map(lambda leaf: sizes.append(len(leaf)), batch)
+    sizes = [len(leaf) for leaf in _leaves(batch)]
     if not sizes:
         raise ValueError("a batch without leaves has no size")
     if len(set(sizes)) > 1:
@@ -56,6 +68,10 @@ def take(batch: BatchT, index: Sequence[int] | NDArray[Any]) -> BatchT:
     where = np.flatnonzero(where) if where.dtype == bool else where.astype(np.int64)
 
     def leaf(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return value[where]
+        if isinstance(value, _Items):
+            return _as_kind(value.kind, [value[i] for i in where.tolist()])
         if isinstance(value, (tuple, list)):
             return type(value)(value[i] for i in where)
         return value[where]
@@ -99,8 +115,149 @@ def concatenate(batches: Sequence[BatchT]) -> BatchT:
             return type(first)(item for part in (first, *rest) for item in part)
         if isinstance(first, np.ndarray):
             return np.concatenate([first, *rest])
-        import torch
-
-        return torch.cat([first, *rest])
+        return sys.modules["torch"].cat([first, *rest])  # whoever has a tensor has imported it
 
     return cast(BatchT, _map(leaf, batches[0], *batches[1:]))
+
+
+def _as_kind(kind: type, items: list[Any]) -> Any:
+    return kind(items) if issubclass(kind, (tuple, list)) else sys.modules["torch"].stack(items)
+
+
+class Ring(Generic[BatchT]):
+    """The newest ``capacity`` rows of batches of one kind, in order of arrival; each reader keeps a cursor of its own.
+
+    Memory grows with what is kept, and an added batch is written into its place: nothing is moved when the oldest rows go.
+
+    Args:
+        capacity: the most rows kept; the oldest go first. A reader that falls behind by more loses what went.
+
+    Raises:
+        ValueError: the capacity is not positive.
+
+    >>> ring = Ring(3)
+    >>> ring.add({"x": np.arange(2)})
+    >>> ring.add({"x": np.arange(10, 12)})
+    >>> ring.newer(1), ring.added, len(ring)
+    ({'x': array([ 1, 10, 11])}, 4, 3)
+    """
+
+    def __init__(self, capacity: int = 100_000) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, got {capacity}")
+        self.capacity = int(capacity)
+        self._clear()
+
+    def _clear(self, added: int = 0) -> None:
+        self._rows: Any = None
+        self._room = self._kept = self._next = 0
+        self._added = added
+
+    def __len__(self) -> int:
+        return self._kept
+
+    @property
+    def added(self) -> int:
+        """How many rows were ever added: a cursor for :meth:`newer`."""
+        return self._added
+
+    def add(self, rows: BatchT) -> None:
+        """Append a batch."""
+        n = size(rows)
+        self._added += n
+        if n == 0:
+            return
+        if n > self.capacity:
+            rows, n = take(rows, np.arange(n - self.capacity, n)), self.capacity
+        if self._rows is None:
+            self._rows = take(rows, np.zeros(0, np.int64))
+        if self._room < self.capacity and self._kept + n > self._room:
+            self._room = min(self.capacity, max(64, 2 * self._room, self._kept + n))
+            self._rows = _map(lambda leaf: _grown(leaf, self._room), self._rows)
+        at = np.arange(self._next, self._next + n) % self._room
+        self._rows = _map(lambda leaf, new: _written(leaf, at, new), self._rows, rows)
+        self._next = int(at[-1] + 1) % self.capacity
+        self._kept = min(self._kept + n, self.capacity)
+
+    def at(self, age: NDArray[np.int64]) -> BatchT:
+        """The rows at ``age``, counted from the oldest that is kept, 0: a batch of as many."""
+        first = self._next - self._kept
+        return cast(BatchT, take(self._rows, (np.asarray(age, np.int64) + first) % max(self._room, 1)))
+
+    def newer(self, cursor: int) -> BatchT | None:
+        """The rows that were added after ``added`` stood at ``cursor``, oldest first; None where there are none.
+
+        Raises:
+            ValueError: the cursor lies in the future.
+        """
+        if cursor > self._added:
+            raise ValueError(f"the cursor {cursor} is beyond the {self._added} rows added so far")
+        n = min(self._added - cursor, self._kept)
+        return self.at(np.arange(self._kept - n, self._kept)) if n else None
+
+    def everything(self) -> BatchT | None:
+        """All that is kept, oldest first; None where nothing is."""
+        return self.newer(self._added - self._kept)
+
+    def restore(self, rows: BatchT | None, added: int) -> None:
+        """Hold just ``rows``, as if ``added`` had ever been added."""
+        self._clear()
+        if rows is not None:
+            self.add(rows)
+        self._added = added
+
+
+def _grown(leaf: Any, room: int) -> Any:
+    """A leaf with places for ``room`` rows."""
+    if isinstance(leaf, np.ndarray):
+        dtype = np.dtype(object) if leaf.dtype.kind in "US" else leaf.dtype
+        wider = np.zeros((room, *leaf.shape[1:]), dtype)
+        wider[: len(leaf)] = leaf
+        return wider
+    return _Items([*leaf, *[None] * (room - len(leaf))], leaf.kind if isinstance(leaf, _Items) else type(leaf))
+
+
+def _written(leaf: Any, at: NDArray[np.int64], new: Any) -> Any:
+    if isinstance(leaf, np.ndarray):
+        if not np.can_cast(new.dtype, leaf.dtype, "same_kind"):
+            leaf = leaf.astype(object if new.dtype.kind in "US" else np.result_type(leaf, new))
+        leaf[at] = new
+        return leaf
+    for place, item in zip(at.tolist(), new, strict=True):
+        leaf[place] = item
+    return leaf
+
+
+class _Items(list[Any]):
+    """Rows that are no array, and what a batch of them is: a tuple, a list or a tensor."""
+
+    def __init__(self, items: Iterable[Any], kind: type) -> None:
+        super().__init__(items)
+        self.kind = kind
+
+
+class StateDict:
+    """``state_dict`` and ``load_state_dict`` for a class that names what changes in a run in ``_state``.
+
+    Arrays and containers are copied; a part with a state of its own is asked for it, and given it back.
+    """
+
+    _state: ClassVar[tuple[str, ...]] = ()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that changes in a run: numbers, arrays and containers of them."""
+        return {name.lstrip("_"): _state_of(getattr(self, name)) for name in self._state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` described."""
+        for name in self._state:
+            part, saved = getattr(self, name), state[name.lstrip("_")]
+            if hasattr(part, "load_state_dict"):
+                if saved is not None:
+                    part.load_state_dict(saved)
+            else:
+                setattr(self, name, deepcopy(saved))
+
+
+def _state_of(part: Any) -> Any:
+    return part.state_dict() if hasattr(part, "state_dict") else deepcopy(part)

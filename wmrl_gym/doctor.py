@@ -57,9 +57,12 @@ def _sandbox() -> Finding:
 
 
 _PICTURE = """
-from wmrl_gym.envs.manipulation.rendering import Cameras, RenderingUnavailable, choose_gl
-choose_gl()
-import os, mujoco
+from wmrl_gym.envs.manipulation.rendering import Cameras, RenderingUnavailable, import_mujoco
+import os, sys
+try:
+    mujoco = import_mujoco()
+except RenderingUnavailable as error:
+    sys.exit(print(f"!{error}"))
 model = mujoco.MjModel.from_xml_string(
     "<mujoco><worldbody><light pos='0 0 3'/><geom size='1'/>"
     "<camera name='c' pos='0 -4 0' xyaxes='1 0 0 0 0 1'/></worldbody></mujoco>"
@@ -78,20 +81,20 @@ finally:
 
 def _simulators() -> list[Finding]:
     """Whether MuJoCo simulates and draws, and whether LIBERO's assets are there; nothing where neither is installed."""
-    from wmrl_gym.envs.manipulation.versions import versions_of
-
     if find_spec("mujoco") is None:
         return []
-    versions = ", ".join(f"{package} {version}" for package, version in versions_of().items())
-    return [_drawing(versions), *([_libero_assets()] if find_spec("libero") is not None else [])]
+    return [drawing(), *([_libero_assets()] if find_spec("libero") is not None else [])]
 
 
-def _drawing(versions: str) -> Finding:
-    """In a process of its own: a broken OpenGL may take the process with it."""
+def drawing() -> Finding:
+    """Whether MuJoCo draws, tried in a process of its own: a broken OpenGL may take the process with it."""
     import subprocess
     import sys
 
     from wmrl_gym.envs.manipulation.rendering import GL_ADVICE
+    from wmrl_gym.envs.manipulation.versions import versions_of
+
+    versions = ", ".join(f"{package} {version}" for package, version in versions_of().items())
 
     done = subprocess.run([sys.executable, "-c", _PICTURE], capture_output=True, text=True, check=False, timeout=120)
     said = (done.stdout.strip().splitlines() or [""])[-1]

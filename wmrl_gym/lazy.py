@@ -27,6 +27,7 @@ def lazy(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any]
         return value
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *modules})
+        held = vars(sys.modules[package])
+        return sorted({*held.get("__all__", held), *modules, *(name for name in held if name.startswith("__"))})
 
     return get, names

@@ -14,34 +14,49 @@ _AUTORESEARCH = {
     "logic": "base",
     "progress": "rules",
     "task": "tasks.format",
-    **{name: f"tasks.{name}" for name in ("metrics", "grading", "leaderboard", "external", "metric_process", "peers")},
-    **{name: f"tasks.{name}" for name in ("validation", "scaffold", "profile")},
-    **{name: f"embedded.{name}" for name in ("catalogue", "recipes", "sources")},
+    **{name: f"tasks.{name}" for name in ("grading", "external", "metric_process", "peers", "profile")},
+    **{name: "tasks.scores" for name in ("metrics", "leaderboard")},
+    **{name: "tasks.authoring" for name in ("validation", "scaffold")},
+    **{name: f"embedded.{name}" for name in ("catalogue", "recipes", "sources", "tables")},
+    **{name: "embedded.recipes" for name in ("recipe", "more_recipes")},
+    "more_sources": "embedded.sources",
     **{f"design_{name}": f"design.{name}" for name in ("space", "models", "code")},
     "static_features": "static.features",
     "static_checks": "static.checks",
+    "script_facts": "static.facts",
 }
 _WORLD_MODELS = {
     "checkpoints": "storage",
-    "forest": "outcome.forest",
+    "forest": "outcome.fit",
     "encoders": "outcome.encoders",
     "outcome_checkpoint": "outcome.checkpoint",
     "outcome_fit": "outcome.fit",
-    **{f"dynamics_{name}": f"dynamics.{name}" for name in ("checkpoint", "codec", "fit", "inference", "networks", "training")},
-    **{f"llm_{name}": f"llm.{name}" for name in ("backends", "checkpoint", "local", "prompts", "schema")},
+    "dynamics_checkpoint": "dynamics.checkpoint",
+    "dynamics_codec": "dynamics.vectors",
+    **dict.fromkeys(("dynamics_fit", "dynamics_training"), "dynamics.fitting"),
+    **dict.fromkeys(("dynamics_inference", "dynamics_networks"), "dynamics.ensemble"),
+    **{f"llm_{name}": f"llm.{name}" for name in ("local", "prompts", "schema")},
+    **dict.fromkeys(("llm_backends", "llm_checkpoint"), "llm.saving"),
     "chat": "llm.chat",
     "chat_chances": "llm.chances",
-    "gguf_weights": "llm.gguf",
-    **{f"progress_{name}": f"progress.{name}" for name in ("clips", "networks", "training")},
+    "gguf_weights": "llm.local",
+    "progress_clips": "progress.clips",
+    **dict.fromkeys(("progress_networks", "progress_training"), "progress.networks"),
     "fidelity": "evaluation.fidelity",
-    "fidelity_plots": "evaluation.plots",
+    "fidelity_plots": "evaluation.report",
     "fidelity_report": "evaluation.report",
     "fitting": "evaluation.fitting",
 }
 _WRAPPERS = {
-    **{name: f"engine.{name}" for name in ("engine", "options", "execution", "episodes", "background", "ledger", "uncertainty")},
+    **{name: f"engine.{name}" for name in ("engine", "options", "execution", "episodes", "background", "ledger")},
+    "uncertainty": "engine.starts",
     "judged": "engine.reward_only",
     "cores": "wrappers.rewards",
+    **dict.fromkeys(
+        ("correction", "online_debiasing", "residual_correction", "inverse_variance_denoising"), "wrappers.corrections"
+    ),
+    **dict.fromkeys(("encode_instruction", "stack_images"), "wrappers.observations"),
+    **dict.fromkeys(("vector.correction", "vector.presets"), "wrappers.vector.corrections"),
 }
 _SANDBOX = {
     "rlimits": "unisolated",
@@ -59,6 +74,8 @@ MODULES = {
     **{f"wmrl_gym.world_models.{old}": f"wmrl_gym.world_models.{new}" for old, new in _WORLD_MODELS.items()},
     **{f"wmrl_gym.wrappers.{old}": f"wmrl_gym.{new}" for old, new in _WRAPPERS.items()},
     **{f"wmrl_gym.sandbox.{old}": f"wmrl_gym.sandbox.{new}" for old, new in _SANDBOX.items()},
+    **{f"wmrl_gym.corrections.{old}": "wmrl_gym.corrections.evidence" for old in ("features", "kappa")},
+    "wmrl_gym.data.minari_reading": "wmrl_gym.data.minari",
 }
 """The module that stands today for each of version 0.1 that moved."""
 

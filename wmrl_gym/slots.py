@@ -10,92 +10,25 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+from gymnasium.error import ClosedEnvironmentError
+from gymnasium.spaces import Box, Space
+from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from gymnasium.vector.utils import batch_space, create_empty_array
 from numpy.typing import NDArray
 
-SlotStep: TypeAlias = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
-"""Observation, reward, terminated, truncated and info of some slots, each batched over those slots."""
-
-_ARRAYS = (Box, Discrete, MultiDiscrete, MultiBinary)
-
-
-def batch_length(space: Space[Any], batch: Any) -> int:
-    """How many samples of the single ``space`` the batch holds.
-
-    >>> batch_length(Dict({"x": Discrete(3)}), {"x": np.array([0, 2])})
-    2
-    """
-    if isinstance(space, Dict):
-        return batch_length(next(iter(space.values())), next(iter(batch.values())))
-    if isinstance(space, Tuple):
-        return batch_length(space.spaces[0], batch[0])
-    return len(batch)
-
-
-def take_samples(space: Space[Any], batch: Any, slots: NDArray[np.int64]) -> Any:
-    """The samples of the single ``space`` at ``slots`` of a batch, as a smaller batch.
-
-    >>> take_samples(Discrete(9), np.array([4, 5, 6]), np.array([2, 0]))
-    array([6, 4])
-    """
-    if isinstance(space, Dict):
-        return {key: take_samples(sub, batch[key], slots) for key, sub in space.items()}
-    if isinstance(space, Tuple):
-        return tuple(take_samples(sub, part, slots) for sub, part in zip(space.spaces, batch, strict=True))
-    if isinstance(space, _ARRAYS):
-        return np.asarray(batch)[slots]
-    return tuple(batch[int(slot)] for slot in slots)
-
-
-def sample_at(space: Space[Any], batch: Any, slot: int) -> Any:
-    """A copy of one sample of the single ``space``, taken from a batch.
-
-    >>> sample_at(Dict({"x": Discrete(9)}), {"x": np.array([4, 5])}, 1)
-    {'x': np.int64(5)}
-    """
-    if isinstance(space, Dict):
-        return {key: sample_at(sub, batch[key], slot) for key, sub in space.items()}
-    if isinstance(space, Tuple):
-        return tuple(sample_at(sub, part, slot) for sub, part in zip(space.spaces, batch, strict=True))
-    if isinstance(space, Box):
-        return np.array(batch[slot])
-    return deepcopy(batch[slot])
-
-
-def stack_samples(space: Space[Any], samples: Sequence[Any]) -> Any:
-    """Samples of the single ``space`` as one batch.
-
-    >>> stack_samples(Discrete(9), [4, 5])
-    array([4, 5])
-    """
-    empty: Any = create_empty_array(space, n=len(samples))
-    return concatenate(space, samples, empty)
-
-
-def put_samples(space: Space[Any], batch: Any, slots: NDArray[np.int64], values: Any) -> Any:
-    """``batch`` with the samples at ``slots`` replaced by ``values``; arrays are written in place, in their own dtype."""
-    if isinstance(space, Dict):
-        return {key: put_samples(sub, batch[key], slots, values[key]) for key, sub in space.items()}
-    if isinstance(space, Tuple):
-        parts = zip(space.spaces, batch, values, strict=True)
-        return tuple(put_samples(sub, old, slots, new) for sub, old, new in parts)
-    if isinstance(space, _ARRAYS):
-        batch[slots] = values
-        return batch
-    items = list(batch)
-    for slot, value in zip(slots, values, strict=True):
-        items[int(slot)] = value
-    return tuple(items)
+from wmrl_gym.factored import Step
+from wmrl_gym.samples import batch_length, checked_actions, put_samples, sample_at, take_samples
 
 
 def put_infos(infos: dict[str, Any], num_envs: int, slots: NDArray[np.int64], values: Mapping[str, Any]) -> None:
     """Scatter the infos of some slots into a vector info, in place, keeping Gymnasium's ``_key`` masks.
+
+    NaN is a number that nobody knows, so its mask is False.
 
     Args:
         infos: the vector info, of ``num_envs`` rows; may already hold other slots.
@@ -107,13 +40,18 @@ def put_infos(infos: dict[str, Any], num_envs: int, slots: NDArray[np.int64], va
     here = np.zeros(num_envs, dtype=np.bool_)
     here[slots] = True
     for key, value in values.items():
+        known = here
         if isinstance(value, Mapping):
             array = infos.get(key, {})
             put_infos(array, num_envs, slots, value)
         else:
-            array = _put_info_array(infos.get(key), num_envs, slots, np.asarray(value), whole=whole)
+            column = np.asarray(value)
+            array = _put_info_array(infos.get(key), num_envs, slots, column, whole=whole)
+            if column.dtype.kind == "f" and (unknown := np.isnan(column)).any():
+                known = here.copy()
+                known[slots[unknown.reshape(len(column), -1).any(axis=1)]] = False
         mask = infos.get(f"_{key}")
-        infos[key], infos[f"_{key}"] = array, here.copy() if mask is None else mask | here
+        infos[key], infos[f"_{key}"] = array, known.copy() if mask is None else np.where(here, known, mask)
 
 
 def _put_info_array(
@@ -186,12 +124,8 @@ class SlotVectorEnv(gym.vector.VectorEnv[Any, Any, NDArray[Any]], ABC):
         """
 
     @abstractmethod
-    def _step_slots(self, slots: NDArray[np.int64], actions: Any) -> SlotStep:
-        """Step ``slots`` (int64, shape (n,), ascending) with their n actions, batched.
-
-        Returns:
-            Observation, reward, terminated, truncated and info, each batched over the n slots.
-        """
+    def _step_slots(self, slots: NDArray[np.int64], actions: Any) -> Step:
+        """Step ``slots`` (int64, shape (n,), ascending) with their n actions, batched."""
 
     @property
     def pending_reset(self) -> NDArray[np.bool_]:
@@ -210,7 +144,11 @@ class SlotVectorEnv(gym.vector.VectorEnv[Any, Any, NDArray[Any]], ABC):
         Raises:
             ValueError: for a list of seeds of the wrong length, or a mask that is empty or of the wrong shape.
             TypeError: for a mask that is not a boolean array.
+            gymnasium.error.ClosedEnvironmentError: after :meth:`close`.
         """
+        self._check_open("reset()")
+        if seed is not None:
+            self._seed(seed)
         seeds = self._seeds(seed)
         options = None if options is None else dict(options)
         mask = None if options is None else options.pop("reset_mask", None)
@@ -234,8 +172,10 @@ class SlotVectorEnv(gym.vector.VectorEnv[Any, Any, NDArray[Any]], ABC):
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset, or in mode DISABLED for an ended slot that was not reset.
-            ValueError: for the wrong number of actions.
+            ValueError: for the wrong number of actions, or one that is not finite or none of the space.
+            gymnasium.error.ClosedEnvironmentError: after :meth:`close`.
         """
+        self._check_open("step()")
         self._check_steppable(actions)
         resetting = self._ended.copy() if self.autoreset_mode is AutoresetMode.NEXT_STEP else np.zeros_like(self._ended)
         infos: dict[str, Any] = {}
@@ -244,10 +184,12 @@ class SlotVectorEnv(gym.vector.VectorEnv[Any, Any, NDArray[Any]], ABC):
         stepping = np.flatnonzero(~resetting).astype(np.int64)
         if len(stepping) > 0:
             chosen = take_samples(self.single_action_space, actions, stepping)
-            observation, reward[stepping], terminated[stepping], truncated[stepping], info = self._step_slots(stepping, chosen)
-            self._observation = put_samples(self.single_observation_space, self._observation, stepping, observation)
+            chosen = checked_actions(self.single_action_space, chosen, len(stepping), name="actions")
+            step = self._step_slots(stepping, chosen)
+            reward[stepping], terminated[stepping], truncated[stepping] = step.reward, step.terminated, step.truncated
+            self._observation = put_samples(self.single_observation_space, self._observation, stepping, step.observation)
             self._ended = terminated | truncated
-            self._put_step_infos(infos, stepping, info)
+            self._put_step_infos(infos, stepping, step.info)
         due = self._ended if self.autoreset_mode is AutoresetMode.SAME_STEP else resetting
         if due.any():
             slots = np.flatnonzero(due).astype(np.int64)
@@ -257,7 +199,7 @@ class SlotVectorEnv(gym.vector.VectorEnv[Any, Any, NDArray[Any]], ABC):
     def _put_step_infos(self, infos: dict[str, Any], slots: NDArray[np.int64], info: Mapping[str, Any]) -> None:
         ended = self._ended[slots]
         if self.autoreset_mode is not AutoresetMode.SAME_STEP or not ended.any():
-            put_infos(infos, self.num_envs, slots, info)
+            self._put_infos(infos, slots, info)
             return
         # The info of an ended step lives in final_info alone: its place in the main info is the new episode's.
         final = np.full(self.num_envs, None, dtype=object)
@@ -268,17 +210,38 @@ class SlotVectorEnv(gym.vector.VectorEnv[Any, Any, NDArray[Any]], ABC):
             for slot in slots[ended].tolist():
                 final[slot] = sample_at(self.single_observation_space, self._observation, slot)
         infos["final_obs"], infos["_final_obs"] = final, self._ended.copy()
-        put_infos(infos, self.num_envs, slots[ended], {"final_info": _rows(info, ended)})
+        infos["final_info"], infos["_final_info"] = {}, self._ended.copy()
+        self._put_infos(infos["final_info"], slots[ended], self._info_rows(info, ended))
         if not ended.all():
-            put_infos(infos, self.num_envs, slots[~ended], _rows(info, ~ended))
+            self._put_infos(infos, slots[~ended], self._info_rows(info, ~ended))
+
+    def _put_infos(self, infos: dict[str, Any], slots: NDArray[np.int64], info: Mapping[str, Any]) -> None:
+        """Put the info of some slots, arrays of as many rows, into the vector's."""
+        put_infos(infos, self.num_envs, slots, info)
+
+    def _info_rows(self, info: Mapping[str, Any], mask: NDArray[np.bool_]) -> Mapping[str, Any]:
+        """The info of the slots in ``mask``."""
+        return _rows(info, mask)
 
     def _reset(
         self, slots: NDArray[np.int64], seeds: list[int | None], options: dict[str, Any] | None, infos: dict[str, Any]
     ) -> None:
         observation, info = self._reset_slots(slots, seeds, options)
         self._observation = put_samples(self.single_observation_space, self._observation, slots, observation)
-        put_infos(infos, self.num_envs, slots, info)
+        self._put_infos(infos, slots, info)
         self._started[slots], self._ended[slots] = True, False
+
+    def _seed(self, seed: int | Sequence[int | None]) -> None:
+        """``np_random_seed`` is the seed that was given."""
+        if isinstance(seed, (int, np.integer)):
+            self._np_random, self._np_random_seed = seeding.np_random(int(seed))
+        else:
+            self._np_random, _ = seeding.np_random(next((each for each in seed if each is not None), None))
+            self._np_random_seed = tuple(seed)  # type: ignore[assignment]
+
+    def _check_open(self, what: str) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError(f"{what} of an environment that was closed: make a new one")
 
     def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
         if seed is None:

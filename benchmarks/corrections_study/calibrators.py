@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import nnls
+from scipy.optimize import isotonic_regression, nnls
 
 from benchmarks.corrections_study.world import CONTEXTS, Array
-from wmrl_gym.corrections.calibration import pool_adjacent_violators
 
 
 class Identity:
@@ -56,7 +55,7 @@ class Binned:
         knots = [] if self._knots is None else self._knots
         fitted = []
         for s, (x, r) in enumerate(zip(self._x[0].astype(float), self._r[0].astype(float), strict=True)):
-            cell = np.clip((x * 10).astype(np.int64), 0, 9)
+            cell = np.digitize(x, np.linspace(0.0, 1.0, 11)[1:-1])
             count = np.bincount(cell, minlength=10).astype(float)
             filled = count > 0
             if filled.sum() < 2:
@@ -64,7 +63,7 @@ class Binned:
                 continue
             mean_x = np.bincount(cell, x, 10)[filled] / count[filled]
             mean_r = np.bincount(cell, r, 10)[filled] / count[filled]
-            fitted.append((mean_x, pool_adjacent_violators(mean_r, count[filled])))
+            fitted.append((mean_x, isotonic_regression(mean_r, weights=count[filled]).x))
         self._knots = fitted
 
 

@@ -6,6 +6,8 @@ import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 LABELS = {"binary": ("no", "yes"), "multiclass": ("ant", "bee", "cow"), "regression": ()}
 IDS = tuple(f"t{number}" for number in range(8))
 NUMBERS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
@@ -49,3 +51,10 @@ def write_small_task(
     write_csv(root / "private/answers.csv", [("id", "y", "part"), *((IDS[i], truth[i], parts[i % 2]) for i in range(8))])
     write_csv(root / "leaderboard.csv", [("score",), *((score,) for score in scores)])
     return root
+
+
+# Designs, as the design environment takes them.
+# tree, and nothing else: quick on eight rows
+QUICK = np.array([0, 0, 0, 0, 2, 0, 0, 0, 0])
+# a naive Bayes that needs counts, after scaling: fails
+BROKEN = np.array([0, 1, 0, 0, 7, 0, 0, 1, 0])

@@ -13,18 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
-from tests.autoresearch.small_tasks import write_small_task
+from tests.autoresearch.small_tasks import BROKEN, QUICK, write_small_task
 from wmrl_gym.batch import concatenate, take
 from wmrl_gym.envs.autoresearch import AutoResearchDesign, AutoResearchDesignEnv
 from wmrl_gym.envs.autoresearch.design.space import NVEC
 from wmrl_gym.envs.autoresearch.rules import STATUS_VALUES, STATUSES, VALID, Progress
 from wmrl_gym.factored import Outcome
 from wmrl_gym.sandbox import Limits, Sandbox
-
-# tree, and nothing else: quick on eight rows
-QUICK = np.array([0, 0, 0, 0, 2, 0, 0, 0, 0])
-# a naive Bayes that needs counts, after scaling: fails
-BROKEN = np.array([0, 1, 0, 0, 7, 0, 0, 1, 0])
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +70,7 @@ def test_the_observation_says_what_its_names_say(directories: list[Path], sandbo
 @given(st.data(), st.integers(1, 7))
 def test_advancing_many_rollouts_equals_advancing_each(logic: AutoResearchDesign, data: st.DataObject, count: int) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    state = Progress(rng.integers(0, 2, count), rng.integers(0, 3, count), rng.random(count), rng.random(count))
+    state = Progress(rng.integers(0, 2, count), rng.integers(0, 3, count), *rng.random((3, count)))
     attempt = logic.attempt(state, rng.integers(0, NVEC, (count, len(NVEC))))
     status = rng.integers(0, len(STATUSES), count)
     value = np.where(status == VALID, 0.5 + rng.random(count) / 2, np.nan_to_num(np.array(STATUS_VALUES)[status]))

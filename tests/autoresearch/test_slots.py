@@ -12,7 +12,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 from numpy.typing import NDArray
 
-from wmrl_gym.slots import SlotStep, SlotVectorEnv
+from wmrl_gym.factored import Step
+from wmrl_gym.slots import SlotVectorEnv
 
 
 class Countdown(gym.Env[Any, Any]):
@@ -62,13 +63,14 @@ class CountdownSlots(SlotVectorEnv):
         pairs = [self.envs[i].reset(seed=seed, options=options) for i, seed in zip(slots, seeds, strict=True)]
         return self._batch([obs for obs, _ in pairs]), {k: np.array([info[k] for _, info in pairs]) for k in pairs[0][1]}
 
-    def _step_slots(self, slots: NDArray[np.int64], actions: Any) -> SlotStep:
+    def _step_slots(self, slots: NDArray[np.int64], actions: Any) -> Step:
         self.stepped.append(slots.tolist())
         batched = gym.vector.utils.batch_space(self.single_action_space, len(slots))
         steps = [self.envs[i].step(action) for i, action in zip(slots, iterate(batched, actions), strict=True)]
         columns = list(zip(*steps, strict=True))
         info = {k: np.array([row[k] for row in columns[4]]) for k in columns[4][0]}
-        return self._batch(list(columns[0])), np.array(columns[1]), np.array(columns[2]), np.array(columns[3]), info
+        due = np.ones(len(slots), bool)
+        return Step(self._batch(list(columns[0])), *(np.array(column) for column in columns[1:4]), due, due, info)
 
 
 def assert_same(ours: Any, theirs: Any, where: str) -> None:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from tests.autoresearch.small_tasks import write_small_task
-from tests.autoresearch.test_design_env import BROKEN, QUICK
+from tests.autoresearch.small_tasks import BROKEN, QUICK, write_small_task
 from wmrl_gym.envs.autoresearch import AutoResearchDesign, AutoResearchDesignEnv, AutoResearchText
 from wmrl_gym.envs.factored_env import FactoredVectorEnv
 from wmrl_gym.sandbox import Sandbox

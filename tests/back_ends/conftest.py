@@ -18,6 +18,12 @@ from .privileges import ONE_USER, SandboxElsewhere, as_ordinary_user
 RESOURCES = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What uses the image needs an engine."""
+    if "image" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.needs_docker)
+
+
 @pytest.fixture(scope="package")
 def local() -> Iterator[Sandbox]:
     with LocalSandbox(preimport=()) as sandbox:
@@ -91,11 +97,11 @@ def local_of_one_user() -> Iterator[Sandbox]:
     sandbox.close()
 
 
-AS_ROOT = ["local", "local_of_a_user", "local_cold_of_a_user", "local_of_one_user", "docker", "ray_sandbox"]
-BACK_ENDS = AS_ROOT if os.geteuid() == 0 else ["local", "local_of_one_user", "docker", "ray_sandbox"]
+DOCKER = pytest.param("docker", marks=pytest.mark.needs_docker)
+OF_OTHERS = ["local_of_a_user", "local_cold_of_a_user"] if os.geteuid() == 0 else []  # else we are an ordinary user ourselves
 
 
-@pytest.fixture(scope="package", params=BACK_ENDS)
+@pytest.fixture(scope="package", params=["local", *OF_OTHERS, "local_of_one_user", DOCKER, "ray_sandbox"])
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     """Each back end in turn, and the local one with each kind of privileges."""
     chosen: Sandbox = request.getfixturevalue(request.param)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -147,6 +148,45 @@ def test_the_papers_map_is_the_identity_until_200_pairs_and_then_refits_every_64
     f.push(x[:1], [1.0])
     # The bins' means, 33 / 134 and 31 / 130, violate the order and are pooled.
     assert f.predict([0.9])[0] == pytest.approx(64 / 264)
+
+
+def pool_adjacent_violators(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Isotonic regression the plain way: neighbours in the wrong order are merged, until there are none. An oracle."""
+    blocks = [(value, weight, 1) for value, weight in zip(values.tolist(), weights.tolist(), strict=True)]
+    at = 0
+    while at + 1 < len(blocks):
+        (low, m, i), (high, n, j) = blocks[at], blocks[at + 1]
+        if low <= high:
+            at += 1
+            continue
+        blocks[at : at + 2] = [((low * m + high * n) / (m + n), m + n, i + j)]
+        at = max(at - 1, 0)
+    return np.repeat([value for value, _, _ in blocks], [count for _, _, count in blocks])
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=seeds, n=st.integers(200, 400), tenths=st.booleans())
+def test_the_papers_map_is_the_isotonic_regression_of_its_bins_means(seed: int, n: int, tenths: bool) -> None:
+    x, y, _ = stream(seed, n)
+    x = x.round(1) if tenths else x
+    f = BinnedIsotonic()
+    f.push(x, y)
+    f.refit()
+    edges = np.linspace(0.0, 1.0, 11)
+    bins = [(x >= low) & ((x < high) | (high == 1.0)) for low, high in pairwise(edges)]
+    held = [inside for inside in bins if inside.any()]
+    knots = np.array([x[inside].mean() for inside in held])
+    means, counts = np.array([[y[inside].mean(), inside.sum()] for inside in held]).T
+    np.testing.assert_allclose(f.predict(knots), pool_adjacent_violators(means, counts), rtol=0.0, atol=1e-12)
+
+
+def test_round_predictions_fall_into_the_papers_bins() -> None:
+    # As floats, .3, .6 and .7 lie below the edges of linspace(0, 1, 11) that are written the same.
+    x = np.repeat(np.arange(1, 10) / 10, 100)
+    f = BinnedIsotonic()
+    f.push(x, np.where(x > 0.25, 1.0, 0.0))
+    f.refit()
+    assert f.predict([0.2]) == pytest.approx(1 / 3), ".2 and .3 share a bin"
 
 
 def test_one_big_push_of_the_papers_calibrator_equals_many_small_ones() -> None:

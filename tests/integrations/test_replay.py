@@ -12,8 +12,8 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3 import DQN, SAC
 
 from tests.bandit import Bandit
+from tests.drifting import Drift
 from tests.exploitable import Spiked
-from tests.wrappers.test_world_model_wrapper import Drift
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
 from wmrl_gym.data.demonstrations import run_episode
@@ -105,7 +105,7 @@ def test_the_residual_form_is_relabelled_too() -> None:
     buffer: Any = model.replay_buffer
     step, slot = (where[-1:] for where in np.nonzero(np.isfinite(buffer.kept["real_reward"][: buffer.pos])))
     row = {name: values[step, slot] for name, values in buffer.kept.items()}
-    f = venv.envs.env.core.believe(row["wm_reward"], row["wm_reward_std"], row["context"], row["depth"]).value
+    f = venv.envs.env.core.calibrated(row["wm_reward"], row["wm_reward_std"], row["context"], row["depth"]).value
     gain = venv.envs.core.gain(row["propensity"])
     np.testing.assert_allclose(buffer.rewards_at(step, slot), f + gain * (row["real_reward"] - f), rtol=1e-5)
     venv.close()
@@ -221,7 +221,7 @@ def test_a_guard_below_holds_replayed_rewards_down() -> None:
     envs = corrected(bandit, Spiked(bandit), num_envs=8, anchors=0.2, update_every=0, autoreset_mode=SAME)
     guarded = OnlineDebiasing(envs.unwrapped, pessimism=1.0)
     guarded.core.guard.learn(np.linspace(0.1, 0.8, 200), np.linspace(0.1, 0.8, 200))  # type: ignore[union-attr]
-    said = guarded.core.believe(np.array([0.97]), np.array([0.05]), np.zeros(1, np.int64), np.ones(1, np.int64))  # type: ignore[attr-defined]
+    said = guarded.core.calibrated(np.array([0.97]), np.array([0.05]), np.zeros(1, np.int64), np.ones(1, np.int64))  # type: ignore[attr-defined]
     assert said.unconfirmed.all()
     assert said.value[0] < 0.9
     envs.close()

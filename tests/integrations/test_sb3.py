@@ -13,7 +13,7 @@ from stable_baselines3.common.callbacks import CallbackList
 from stable_baselines3.common.vec_env import VecNormalize
 
 from tests.bandit import Bandit
-from tests.wrappers.test_world_model_wrapper import Drift, fitted
+from tests.drifting import Drift, fitted
 from wmrl_gym.integrations import sb3
 from wmrl_gym.wrappers.vector import WorldModelVectorEnv, corrected
 

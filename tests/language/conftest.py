@@ -12,7 +12,7 @@ from benchmarks.language_server import smollm2
 from tests.autoresearch.small_tasks import write_small_task
 from wmrl_gym.envs.autoresearch import AutoResearchText
 from wmrl_gym.sandbox import Limits, Sandbox, make_sandbox
-from wmrl_gym.world_models import Interface, LocalModel
+from wmrl_gym.world_models import LocalModel
 
 
 @pytest.fixture(scope="session")
@@ -48,8 +48,3 @@ def local(weights: Path) -> LocalModel:
     """The weights in this process."""
     torch.set_num_threads(1)
     return LocalModel.load(weights, device="cpu", max_text_tokens=12)
-
-
-def interface(text: AutoResearchText) -> Interface:
-    """What a model is bound to."""
-    return Interface(text.observation_space, text.action_space, text.reward_range, text)

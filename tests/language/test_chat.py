@@ -25,7 +25,7 @@ from tests.language.chat_server import (
     stuck,
 )
 from wmrl_gym.world_models.llm.chat import ChatClient
-from wmrl_gym.world_models.llm.schema import Field, Question
+from wmrl_gym.world_models.llm.schema import Field, Question, parse
 
 FIELDS = (Field("status", "choice", ("valid", "failed")),)
 
@@ -241,3 +241,32 @@ def test_bodies_are_plain_json() -> None:
         client(server.url).ask([Question((("user", "naïve \ud800? \x00"),), FIELDS)])
         client(server.url).ask([Question((("user", "naïve — “quoted”"),), FIELDS)])
     assert json.dumps(server.requests[-1]["messages"][0]["content"], ensure_ascii=False) == '"naïve — “quoted”"'
+
+
+def test_a_reply_that_reached_the_greatest_length_says_so() -> None:
+    def cut(handler: Handler, _: dict[str, Any]) -> None:
+        body = json.loads(completion('I think {"status": "failed"}? No, it'))
+        body["choices"][0]["finish_reason"] = "length"
+        handler.send(json.dumps(body).encode())
+
+    with serving(cut) as server:
+        (reply,) = client(server.url).ask([question()])
+    assert reply is not None
+    assert reply.cut_off
+    assert parse(reply.text, FIELDS, cut_off=reply.cut_off) is None
+
+
+def test_a_server_that_wants_another_name_for_the_greatest_length_is_asked_by_that() -> None:
+    def newer(handler: Handler, body: dict[str, Any]) -> None:
+        if "max_tokens" in body:
+            told = b'{"error": {"message": "Unsupported parameter: \'max_tokens\'. Use \'max_completion_tokens\' instead."}}'
+            handler.send(told, status=400)
+        else:
+            handler.send(completion(str(body["max_completion_tokens"])))
+
+    with serving(newer) as server:
+        asking = client(server.url, max_tokens=77)
+        replies = asking.ask([question(1)]) + asking.ask([question(2)])
+    assert [reply.text for reply in replies if reply] == ["77", "77"]
+    assert ["max_tokens" in body for body in server.requests] == [True, False, False], "it is learnt once"
+    assert asking.counts["refused"] == 0

@@ -9,7 +9,7 @@ import pytest
 from examples import llm_world_model
 
 
-def test_the_example_foresees_and_executes(weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_predicts_and_executes(weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert llm_world_model.main(["--episodes", "3", "--anchors", "0.5", "--weights", str(weights)]) == 0
     said = capsys.readouterr().out
     assert "nothing" in said

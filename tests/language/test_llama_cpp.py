@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from benchmarks.language_server import llama_cpp_serve, smollm2_gguf
-from tests.language.conftest import interface
+from tests.language.asking import interface
 from wmrl_gym.envs.autoresearch import AutoResearchEnv, AutoResearchText
 from wmrl_gym.world_models import ChatClient, LLMWorldModel, LocalModel
 from wmrl_gym.world_models.llm.schema import Field, Question, parse
 from wmrl_gym.wrappers import WorldModelWrapper
 
-# Its wheel brings everything but the system's libgomp.
-pytest.importorskip("xllamacpp", reason="llama.cpp's server does not start here", exc_type=ImportError)
+pytestmark = pytest.mark.needs_llama_cpp
 
 ANIMAL = (Field("animal", "choice", ("cat", "dog", "cow")),)
 

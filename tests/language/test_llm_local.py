@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.language.conftest import interface
+from tests.language.asking import interface
 from wmrl_gym.envs.autoresearch import AutoResearchText
 from wmrl_gym.world_models import LLMWorldModel, LocalModel, unpack_gguf
 from wmrl_gym.world_models.llm.schema import Field, Question, parse

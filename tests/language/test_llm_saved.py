@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import wmrl_gym  # noqa: F401 - registers the ids
+from tests.language.asking import answer_outcome, asking, bound, executed_as, reply
 from tests.language.chat_server import ChatServer, Handler, serving
-from tests.language.test_llm_world_model import asking, bound, executed_as, foresee, reply
 from wmrl_gym.cli import main
 from wmrl_gym.data.demonstrations import Collection, EpisodeFolder, run_episode
 from wmrl_gym.data.minari import write_minari
@@ -137,7 +137,7 @@ def test_a_damaged_checkpoint_is_said(damage: Any, message: str, saved: Path) ->
 def test_fidelity_prints_the_table_of_a_model_that_asks_a_server(
     episodes: Path, saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(foresee) as server:
+    with serving(answer_outcome) as server:
         status, said, errors = fidelity(capsys, saved, episodes, "--backend", server.url, "--set", "concurrency=4")
     assert (status, errors) == (0, "")
     report = json.loads((saved / "fidelity.json").read_text())
@@ -159,7 +159,7 @@ def test_fidelity_counts_what_a_failing_server_does_not_answer(
         if "x = " in body["messages"][-1]["content"]:
             handler.send(b"out of order", status=500)
         else:
-            foresee(handler, body)
+            answer_outcome(handler, body)
 
     with serving(half) as server:
         status, said, _ = fidelity(capsys, saved, episodes, "--backend", server.url)
@@ -218,7 +218,7 @@ def test_models_that_ask_nobody_have_no_back_end(tmp_path: Path) -> None:
 
 
 def test_a_back_end_is_made_or_given_but_not_both(saved: Path) -> None:
-    with serving(foresee) as server, pytest.raises(WorldModelError, match="was made already"):
+    with serving(answer_outcome) as server, pytest.raises(WorldModelError, match="was made already"):
         load_model(saved, backend=asking(server), backend_settings={"retries": 3})
     assert isinstance(server, ChatServer)
 
@@ -233,7 +233,7 @@ def test_fit_keeps_what_was_executed_and_fidelity_asks_about_the_rest(
     episodes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "fit"
-    with serving(foresee) as server:
+    with serving(answer_outcome) as server:
         place = server.url.replace("http://", "http://me:pass-word@")
         settings = ["--backend-set", "model=small", "--backend-set", "retries=0", "--set", "shots=1"]
         arguments = [episodes, "--model", "llm", "--backend", place, *settings, "--held-out", 0.3, "--out", out]

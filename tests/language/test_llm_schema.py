@@ -98,3 +98,22 @@ def test_the_schema_names_every_field_and_no_other() -> None:
 def test_a_choice_without_choices_is_refused() -> None:
     with pytest.raises(ValueError, match="a choice needs choices"):
         Field("status", "choice")
+
+
+@pytest.mark.parametrize(("begin", "end"), [("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]")])
+def test_a_thought_is_no_answer(begin: str, end: str) -> None:
+    draft, answer = json.dumps(FAILED), json.dumps(VALID)
+    assert parse(f"{begin}Perhaps {draft}? But no", FORM) is None
+    assert parse(f"{begin}Perhaps {draft}?{end}", FORM) is None
+    assert parse(f"{begin}Perhaps {draft}?{end}{answer}", FORM) == VALID
+    assert parse(f"Perhaps {draft}?{end}{answer}", FORM) == VALID, "a template may open the thought itself"
+    assert parse(f"{begin}{'x' * 50_000}{draft}", FORM) is None, "however long"
+
+
+def test_what_was_cut_off_is_an_answer_only_where_it_begins_with_one() -> None:
+    answer = json.dumps(VALID)
+    assert parse(f"I wonder: {answer}? Or perhaps", FORM, cut_off=True) is None
+    assert parse(f"I wonder: {answer}", FORM) == VALID
+    assert parse(f"{answer} This is because", FORM, cut_off=True) == VALID
+    assert parse(f"```json\n{answer}\n``` This is because {json.dumps(FAILED)}", FORM, cut_off=True) == VALID
+    assert parse(answer[:-3], FORM, cut_off=True) is None

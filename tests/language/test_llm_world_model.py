@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.bandit import Bandit
-from tests.language.chat_server import ChatServer, Handler, completion, fails, half_a_json, html, says, serving
-from tests.language.conftest import interface
+from tests.language.asking import BAD, GOOD, answer_outcome, asking, bound, executed, reply, step
+from tests.language.chat_server import Handler, completion, fails, half_a_json, html, says, serving
 from wmrl_gym.data import Transitions
 from wmrl_gym.envs.autoresearch import AutoResearchEnv, AutoResearchText
 from wmrl_gym.envs.autoresearch.rules import STATUSES
@@ -23,71 +23,10 @@ from wmrl_gym.world_models import ChatClient, LLMWorldModel, WorldModelError, ch
 from wmrl_gym.wrappers import WorldModelWrapper
 from wmrl_gym.wrappers.vector import WorldModelVectorEnv
 
-GOOD = "import os\nopen(os.environ['SUBMISSION_PATH'], 'w').write('id,y')  # good\n"
-BAD = "x = 1\ny = {}['a']\n"
-
-
-def reply(code: str) -> str:
-    return f"```python\n{code}```"
-
-
-def foresee(handler: Handler, body: dict[str, Any]) -> None:
-    """A server that reads code: what subscripts {} fails, and what is good is of high quality."""
-    script = body["messages"][-1]["content"]
-    keys = list(body["response_format"]["json_schema"]["schema"]["properties"])
-    fails_here = "{}['a']" in script
-    answer: dict[str, Any] = {"error": "KeyError", "line": 2, "message": "'a'", "confidence": 0.9}
-    if "status" in keys:
-        answer |= {"status": "runtime_error" if fails_here else "valid", "quality": "high" if "# good" in script else "low"}
-    elif "answer" in keys:
-        answer["answer"] = "yes" if fails_here and script.endswith("runtime_error.") else "no"
-    else:
-        answer["quality"] = "high" if "# good" in script else "low"
-    handler.send(completion(json.dumps(answer)))
-
-
-def asking(server: ChatServer, **options: Any) -> ChatClient:
-    return ChatClient(server.url, "small", **({"retries": 0, "cooldown_s": 0.0, "timeout_s": 20.0} | options))
-
-
-def bound(backend: Any, text: AutoResearchText, **options: Any) -> LLMWorldModel:
-    model = LLMWorldModel(backend, **options)
-    model.bind(interface(text))
-    return model
-
-
-def step(model: LLMWorldModel, text: AutoResearchText, actions: list[str], seed: int = 0) -> Any:
-    observation, info = text.start(np.arange(len(actions)))
-    state = model.begin(observation, info, np.random.default_rng(seed))
-    return model.step(state, actions, np.random.default_rng(seed))[1]
-
-
-def executed(text: AutoResearchText, actions: list[str]) -> Transitions:
-    observation, info = text.start(np.arange(len(actions)))
-    attempt = text.attempt(text.begin(observation, info), actions)
-    certain, gated = text.gate(attempt)
-    outcome = gated if certain.all() else text.execute(attempt)
-    n = len(actions)
-    no = np.zeros(n, bool)
-    return Transitions(observation, actions, np.zeros(n), observation, no, no, ~no, info["context"], attempt, outcome)
-
-
-def executed_as(text: AutoResearchText, results: dict[str, tuple[int, float]]) -> Transitions:
-    """Scripts as if executed, with these statuses and values."""
-    n = len(results)
-    observation, info = text.start(np.arange(n))
-    actions = [reply(f"{code}\n") for code in results]
-    attempt = text.attempt(text.begin(observation, info), actions)
-    status, value = (np.array([result[part] for result in results.values()]) for part in (0, 1))
-    no, zeros = np.zeros(n, bool), np.zeros(n)
-    feedback = np.array([f"told of {code}" for code in results], dtype=object)
-    outcome = Outcome(status.astype(np.int64), value.astype(float), value.astype(float), feedback, ~no, zeros, zeros)
-    return Transitions(observation, actions, zeros, observation, no, no, ~no, info["context"], attempt, outcome)
-
 
 @pytest.mark.parametrize("design", ["holistic", "decomposed"])
 def test_answers_become_rewards_doubts_and_feedback_in_the_sandboxs_form(design: Any, text: AutoResearchText) -> None:
-    with serving(foresee) as server:
+    with serving(answer_outcome) as server:
         model = bound(asking(server), text, design=design)
         outcome, std = model.predict(
             text.attempt(text.begin(*text.start(np.arange(3))), [reply(GOOD), reply(BAD), reply("x = = 1\n")]),
@@ -109,7 +48,7 @@ def test_answers_become_rewards_doubts_and_feedback_in_the_sandboxs_form(design:
 
 
 def test_the_prompt_holds_the_task_the_statuses_and_the_code(text: AutoResearchText) -> None:
-    with serving(foresee) as server:
+    with serving(answer_outcome) as server:
         step(bound(asking(server), text), text, [reply(GOOD)])
     system, user = server.requests[0]["messages"]
     assert system["role"] == "system"
@@ -144,7 +83,7 @@ def test_with_several_checks_one_without_answer_makes_the_attempt_unknown(text: 
         if "quality" in body["response_format"]["json_schema"]["schema"]["properties"]:
             handler.send(completion("???"))
         else:
-            foresee(handler, body)
+            answer_outcome(handler, body)
 
     with serving(no_quality) as server:
         model = bound(asking(server), text, design="decomposed")
@@ -169,7 +108,7 @@ def test_samples_that_disagree_say_more_doubt_than_samples_that_agree(text: Auto
 
 
 def test_the_same_question_is_asked_once_and_answered_alike(text: AutoResearchText) -> None:
-    with serving(foresee) as server:
+    with serving(answer_outcome) as server:
         model = bound(asking(server), text)
         first = step(model, text, [reply(GOOD), reply(GOOD), reply(BAD)])
         server.answer = fails(500)
@@ -181,7 +120,7 @@ def test_the_same_question_is_asked_once_and_answered_alike(text: AutoResearchTe
 
 def test_executed_anchors_become_examples(text: AutoResearchText, sandbox: Sandbox, task: Path) -> None:
     real = AutoResearchText(task, sandbox=sandbox, limits=Limits(wall_s=5.0))
-    with serving(foresee) as server:
+    with serving(answer_outcome) as server:
         model = bound(asking(server), real, shots=2)
         model.update(
             executed(real, [reply(BAD), reply("print('done')\n"), reply("raise ValueError('no')\n")]), np.random.default_rng(0)
@@ -198,7 +137,7 @@ def test_executed_anchors_become_examples(text: AutoResearchText, sandbox: Sandb
 def test_lost_and_gated_attempts_are_no_examples(text: AutoResearchText) -> None:
     transitions = executed(text, ["nothing", reply("x = = 1\n")])
     lost = Outcome(*(getattr(transitions.outcome, name) for name in Outcome.__dataclass_fields__))
-    with serving(foresee) as server:
+    with serving(answer_outcome) as server:
         model = bound(asking(server), text)
         measures = model.update(transitions, np.random.default_rng(0))
         attempt = text.attempt(text.begin(*text.start(np.arange(1))), [reply(GOOD)])
@@ -214,7 +153,7 @@ def test_lost_and_gated_attempts_are_no_examples(text: AutoResearchText) -> None
 
 def test_training_goes_on_while_the_server_is_away_and_after_it_is_back(task: Path) -> None:
     env = AutoResearchEnv(task, max_turns=1)
-    with serving(foresee) as server:
+    with serving(answer_outcome) as server:
         port = server.server_address[1]
         wrapped = WorldModelWrapper(env, LLMWorldModel(asking(server)), anchors=0.0, seed=0)
         wrapped.reset(seed=0)
@@ -225,7 +164,7 @@ def test_training_goes_on_while_the_server_is_away_and_after_it_is_back(task: Pa
         observation, reward, terminated, truncated, info = wrapped.step(reply(BAD))
         assert (reward, terminated, truncated, info["reward_valid"]) == (0.0, False, True, False)
         assert observation in wrapped.observation_space
-    with serving(foresee, port=port):
+    with serving(answer_outcome, port=port):
         wrapped.reset()
         *_, info = wrapped.step(reply(BAD))
         assert info["reward_valid"]
@@ -233,10 +172,10 @@ def test_training_goes_on_while_the_server_is_away_and_after_it_is_back(task: Pa
     wrapped.close()
 
 
-def test_many_environments_are_foreseen_by_one_batch_of_requests(task: Path) -> None:
+def test_many_environments_are_predicted_by_one_batch_of_requests(task: Path) -> None:
     def together(handler: Handler, body: dict[str, Any]) -> None:
         assert handler.server.crowded.wait(30), "the crowd never came"
-        foresee(handler, body)
+        answer_outcome(handler, body)
 
     with serving(together) as server:
         server.crowd = 24
@@ -257,7 +196,7 @@ def test_it_keeps_the_contract_of_world_models(task: Path) -> None:
         def sample(self, mask: Any = None, probability: Any = None) -> str:
             return reply(f"{(GOOD, BAD)[int(self.np_random.integers(2))]}# {self.np_random.integers(100)}\n")
 
-    with serving(foresee) as server:
+    with serving(answer_outcome) as server:
         env = FactoredEnv(AutoResearchText(task, limits=Limits(wall_s=5.0)))
         env.action_space = Scripts(32768)
         assert check_world_model(LLMWorldModel(asking(server)), env, sizes=(1, 7)) == []
@@ -268,7 +207,7 @@ def test_saved_and_loaded_it_shows_the_same_examples(
     text: AutoResearchText, sandbox: Sandbox, task: Path, tmp_path: Path
 ) -> None:
     real = AutoResearchText(task, sandbox=sandbox, limits=Limits(wall_s=5.0))
-    with serving(foresee) as server:
+    with serving(answer_outcome) as server:
         model = bound(asking(server), real, shots=3, design="decomposed")
         model.update(executed(real, [reply(BAD), reply("print('done')\n")]), np.random.default_rng(0))
         before = step(model, real, [reply(GOOD)])
@@ -295,7 +234,7 @@ def test_attempts_without_text_are_refused_with_the_model_that_takes_them() -> N
 def test_it_must_be_told_which_of_several_tasks_an_attempt_is_at() -> None:
     text = AutoResearchText(["diabetes", "digits"])
     attempt = text.attempt(text.begin(*text.start(np.arange(2))), [reply(GOOD), reply(BAD)])
-    with serving(foresee) as server:
+    with serving(answer_outcome) as server:
         model = bound(asking(server), text)
         with pytest.raises(WorldModelError, match="needs to know which of 2 tasks"):
             model.predict(attempt, np.random.default_rng(0))

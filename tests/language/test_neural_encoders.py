@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.language.conftest import interface
-from tests.language.test_llm_world_model import executed_as
+from tests.language.asking import executed_as, interface
 from wmrl_gym.envs.autoresearch import AutoResearchText
 from wmrl_gym.world_models import LocalModel, OutcomeModel, WorldModelError
 from wmrl_gym.world_models.outcome.encoders import CausalLMEncoder, NeuralEncoder, SentenceEncoder

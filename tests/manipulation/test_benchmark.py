@@ -221,6 +221,7 @@ def test_a_policy_that_is_told_where_the_target_lies_takes_in_three_numbers_more
     assert senses.mean[-3:] == pytest.approx(np.full(3, 2.0), abs=1e-5)
 
 
+@pytest.mark.needs_gl
 def test_every_arm_trains_and_counts_the_verdicts_that_it_asked_for(tmp_path: Path) -> None:
     small = {"trials": 2, "rollout_trials": 1, "num_envs": 1, "progress_steps": 2, "judged_trials": 1}
     setting = replace(images.QUICK, length=Length(steps=14, image_size=32), **small)

@@ -14,6 +14,8 @@ import wmrl_gym  # noqa: F401
 from wmrl_gym.envs.manipulation import LiberoEnv
 from wmrl_gym.envs.manipulation.libero import SUITES, Libero, missing_assets, split_of
 
+pytestmark = pytest.mark.needs_gl
+
 
 @pytest.fixture(scope="module")
 def env() -> Iterator[gym.Env[Any, Any]]:

@@ -13,8 +13,7 @@ from tests.manipulation.clips import Bars, demonstrations
 from wmrl_gym import batch
 from wmrl_gym.cli import main
 from wmrl_gym.data.demonstrations import Collection, EpisodeFolder, run_episode
-from wmrl_gym.data.minari import write_minari
-from wmrl_gym.data.minari_reading import MinariEpisodes
+from wmrl_gym.data.minari import MinariEpisodes, write_minari
 from wmrl_gym.world_models import Interface, ProgressModel, evaluate
 from wmrl_gym.world_models.evaluation.fitting import FitPlan, OfflineFit
 

@@ -36,6 +36,7 @@ def steps_of(envs: Any) -> list[Any]:
     return seen
 
 
+@pytest.mark.needs_gl
 def test_spawned_workers_say_what_synchronous_ones_do() -> None:
     sync = SyncVectorEnv([make_env, make_env])
     spawned = AsyncVectorEnv([make_env, make_env], context="spawn")
@@ -54,6 +55,7 @@ def test_spawned_workers_say_what_synchronous_ones_do() -> None:
         spawned.close()
 
 
+@pytest.mark.needs_gl
 def test_make_vec_makes_them_with_wrappers() -> None:
     envs = gym.make_vec(
         "wmrl/VLA-drawer-open-v0", num_envs=2, vectorization_mode="sync", wrappers=[partial(EncodeInstruction)], image_size=32
@@ -71,6 +73,7 @@ def test_wrapped_environments_can_be_made_again_from_their_specification() -> No
     again.close()
 
 
+@pytest.mark.needs_gl
 def test_sb3_accepts_and_trains_on_images_with_an_encoded_instruction() -> None:
     env = make_for_sb3()
     check_sb3_env(env)
@@ -82,6 +85,7 @@ def test_sb3_accepts_and_trains_on_images_with_an_encoded_instruction() -> None:
     venv.close()
 
 
+@pytest.mark.needs_gl
 def test_stacks_hold_the_newest_images_oldest_first() -> None:
     env = StackImages(make_env(), 3)
     observation, _ = env.reset(seed=0)
@@ -96,6 +100,7 @@ def test_stacks_hold_the_newest_images_oldest_first() -> None:
     env.close()
 
 
+@pytest.mark.needs_gl
 def test_each_sentence_is_encoded_once() -> None:
     class Counting(HashedWords):
         calls = 0

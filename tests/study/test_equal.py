@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from benchmarks.corrections_real import collect, draw, summarise
+from benchmarks.equal_budgets import EqualConfig, FewDesigns, environments, train
 from wmrl_gym.sandbox import Sandbox
 from wmrl_gym.study.config import PPO_SETTINGS
-from wmrl_gym.study.equal import EqualConfig, FewDesigns, environments, train
-from wmrl_gym.study.metering import MeteredSandbox, open_sandbox
+from wmrl_gym.study.training import MeteredSandbox, open_sandbox
 
 SMALL = EqualConfig(
     steps=96,

@@ -8,7 +8,8 @@ import numpy as np
 from tests.bandit import Bandit
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
-from wmrl_gym.engine.execution import EnvExecution, FactoredExecution
+from wmrl_gym.engine.execution import FactoredExecution
+from wmrl_gym.engine.gym_execution import EnvExecution
 
 
 def bandit_steps(bandit: Bandit, episodes: int, *, seed: int = 5) -> Transitions:

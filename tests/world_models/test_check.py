@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.bandit import Bandit
-from tests.wrappers.test_world_model_wrapper import Drift, fitted
+from tests.drifting import Drift, fitted
 from wmrl_gym.envs.factored_env import FactoredEnv
 from wmrl_gym.world_models import EnsembleDynamics, OutcomeModel, Prediction, WorldModelError, check_world_model
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,16 +152,16 @@ def test_spaces_that_it_cannot_represent_are_named_with_what_can(space: gym.Spac
         EnsembleDynamics().bind(Interface(space, gym.spaces.Discrete(2)))
 
 
-def test_it_learns_aside_and_a_checkpoint_says_from_what(tmp_path: Path) -> None:
+def test_it_learns_in_background_and_a_checkpoint_says_from_what(tmp_path: Path) -> None:
     model = EnsembleDynamics((16,), capacity=500, max_gradient_steps=20)
     env = gym.make("Pendulum-v1")
     model.bind(Interface(env.observation_space, env.action_space))
-    assert (model.span.end, model.learns_aside) == (0, True)
+    assert (model.span.end, model.learns_in_background) == (0, True)
     data, rng = random_steps("Pendulum-v1", 600), np.random.default_rng(0)
-    digested = model.digest(data, rng)
+    computed = model.compute_update(data, rng)
     assert not model.fitted  # nothing has changed yet
     assert model.transitions == 0
-    assert model.adopt(digested)["wm/transitions"] == 600
+    assert model.apply_update(computed)["wm/transitions"] == 600
     assert (model.span.first, model.span.end, model.span.kept) == (100, 600, 500)
     model.save(tmp_path)
     assert json.loads((tmp_path / "dynamics.json").read_text())["trained_on"] == model.span.as_json()
@@ -239,8 +240,30 @@ def test_learning_aside_changes_nothing_until_it_is_adopted_and_then_equals_an_u
         return np.asarray(model.step(state, action, np.random.default_rng(3))[1].observation)
 
     before = said(aside)
-    digested = aside.digest(more, np.random.default_rng(4))
+    computed = aside.compute_update(more, np.random.default_rng(4))
     np.testing.assert_array_equal(said(aside), before)
-    assert aside.adopt(digested) == ahead.update(more, np.random.default_rng(4))
+    assert aside.apply_update(computed) == ahead.update(more, np.random.default_rng(4))
     np.testing.assert_array_equal(said(aside), said(ahead))
     assert (said(aside) != before).any()
+
+
+def test_how_sure_it_is_can_be_read_late_copied_and_replaced(models: dict[str, EnsembleDynamics]) -> None:
+    for n in (1, 7, 300):  # as many as are asked at once, and more
+        told, again = (rolled(models["ts1"], n, steps=1)[0] for _ in range(2))
+        copied, changed = pickle.loads(pickle.dumps(told)), replace(told, reward=np.zeros(n))
+        for other in (again, copied, changed):
+            np.testing.assert_array_equal(other.reward_std, told.reward_std)
+            np.testing.assert_array_equal(other.info["disagreement"], told.info["disagreement"])
+        np.testing.assert_array_equal(batch.take(told, [n - 1]).reward_std, told.reward_std[[n - 1]])
+        assert not changed.reward.any()
+
+
+@pytest.mark.parametrize("propagation", ["ts1", "ts_inf", "mean"])
+def test_a_rollout_is_told_the_same_in_batches_of_any_size(propagation: str, models: dict[str, EnsembleDynamics]) -> None:
+    model, data = models[propagation], batch.concatenate([random_steps("Pendulum-v1", 400, seed=seed) for seed in (1, 2, 3)])
+    whole = model.begin(data.observation, {}, np.random.default_rng(0))
+    _, together = model.step(whole, data.action, np.random.default_rng(1))
+    for rows in ([5], [5, 9, 400], np.arange(100), np.arange(3, 600)):
+        _, apart = model.step(batch.take(whole, rows), batch.take(data.action, rows), np.random.default_rng(1))
+        for name in ("observation", "reward", "reward_std", "terminated"):
+            np.testing.assert_allclose(getattr(apart, name), getattr(together, name)[rows], rtol=1e-4, atol=1e-4, err_msg=name)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from tests.bandit import Bandit, BanditAttempt
+from tests.drifting import fitted
 from tests.world_models.real_steps import bandit_steps
-from tests.wrappers.test_world_model_wrapper import fitted
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
 from wmrl_gym.factored import Outcome

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from tests.bandit import Bandit, BanditAttempt
-from tests.wrappers.test_world_model_wrapper import fitted
+from tests.drifting import fitted
 from wmrl_gym.data import Transitions
 from wmrl_gym.envs.autoresearch import AutoResearchText
 from wmrl_gym.envs.autoresearch.rules import RUNTIME_ERROR, VALID
@@ -20,8 +20,7 @@ from wmrl_gym.factored import Outcome
 from wmrl_gym.sandbox import Limits
 from wmrl_gym.spaces import UnicodeText
 from wmrl_gym.world_models import Interface, OutcomeModel, WorldModelError, check_world_model
-from wmrl_gym.world_models.outcome.fit import Calibration
-from wmrl_gym.world_models.outcome.forest import BaggedTrees
+from wmrl_gym.world_models.outcome.fit import BaggedTrees, Calibration
 
 
 def every_design(task: int) -> BanditAttempt:
@@ -329,11 +328,11 @@ def test_learning_aside_and_adopting_is_updating() -> None:
     at_once, aside = taught(text, transitions), OutcomeModel(16)
     aside.bind(Interface(text.observation_space, text.action_space, text.reward_range, text))
     before, _ = aside.predict(transitions.attempt, np.random.default_rng(0))
-    digested = aside.digest(transitions, np.random.default_rng(0))
+    computed = aside.compute_update(transitions, np.random.default_rng(0))
     still, _ = aside.predict(transitions.attempt, np.random.default_rng(0))
     np.testing.assert_array_equal(before.value, still.value)
     assert aside.executions == 0
-    aside.adopt(digested)
+    aside.apply_update(computed)
     (left, doubt), (right, doubt_again) = (
         each.predict(transitions.attempt, np.random.default_rng(0)) for each in (at_once, aside)
     )

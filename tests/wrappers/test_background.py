@@ -78,7 +78,7 @@ def test_runs_in_flight_are_run_again_after_resuming_and_tell_the_same() -> None
     state = saved[0]["engine"]
     assert state["episodes"]["counters"]["next"] == 16
     assert len(state["unfinished"]) == 12  # not one has finished
-    assert len(state["recordings"]) == 4  # and four more are under way
+    assert len(state["recorder"]["recorded"]) == 4  # and four more are under way
     held.go.set()
 
     resumed_bandit = Bandit(max_turns=2)

@@ -1,4 +1,4 @@
-"""A model that learns aside: episodes go on while it does, and what it learnt is adopted between steps."""
+"""A model that learns in the background: episodes go on while it does, and what it learnt is adopted between steps."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Gated(OutcomeModel):
         self.hold = False
         self.given: list[Transitions] = []
 
-    def digest(self, transitions: Transitions, rng: np.random.Generator) -> Any:
+    def compute_update(self, transitions: Transitions, rng: np.random.Generator) -> Any:
         self.given.append(transitions)
         self.began.set()
         if self.hold:
             assert self.let.wait(30)
-        return super().digest(transitions, rng)
+        return super().compute_update(transitions, rng)
 
 
 def envs_of(model: OutcomeModel, bandit: Bandit | None = None, **options: Any) -> WorldModelVectorEnv:
@@ -106,7 +106,7 @@ def test_saving_waits_for_the_update_so_that_the_checkpoint_is_whole() -> None:
     envs.close()
 
 
-def test_a_single_environment_learns_aside_too() -> None:
+def test_a_single_environment_learns_in_background_too() -> None:
     model = Gated()
     env = WorldModelWrapper(FactoredEnv(Bandit()), model, anchors=0.5, update_every=3, update_mode="background", seed=0)
     env.action_space.seed(0)
@@ -123,10 +123,10 @@ def test_a_single_environment_learns_aside_too() -> None:
 
 def test_what_fails_aside_is_raised_where_the_environment_is_stepped() -> None:
     class Broken(Gated):
-        def digest(self, transitions: Transitions, rng: np.random.Generator) -> Any:
+        def compute_update(self, transitions: Transitions, rng: np.random.Generator) -> Any:
             if self.fitted:
                 raise ArithmeticError("cannot learn")
-            return super().digest(transitions, rng)
+            return super().compute_update(transitions, rng)
 
     envs = envs_of(Broken())
     envs.reset(seed=0)
@@ -142,7 +142,7 @@ def test_what_fails_aside_is_raised_where_the_environment_is_stepped() -> None:
 
 def test_a_model_that_cannot_learn_aside_learns_as_ever() -> None:
     class AtOnce(Gated):
-        learns_aside = False
+        learns_in_background = False
 
     model = AtOnce()
     envs = envs_of(model)

@@ -10,7 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from tests.bandit import Bandit
-from tests.wrappers.test_world_model_wrapper import CountedEnv, Drift
+from tests.drifting import CountedEnv, Drift
 from wmrl_gym.corrections import AnchorDecision
 from wmrl_gym.world_models import OutcomeModel
 from wmrl_gym.wrappers import WorldModelWrapper
@@ -210,21 +210,23 @@ def test_a_branched_run_stopped_and_resumed_equals_one_never_stopped() -> None:
 
 
 def test_the_oldest_starts_go_first_and_resuming_draws_the_same() -> None:
-    from wmrl_gym.data import Transitions
+    from wmrl_gym.data import TransitionBuffer, Transitions
     from wmrl_gym.engine.starts import StartStates
 
     def steps(first: int, n: int) -> Transitions:
         at, no = np.arange(first, first + n, dtype=np.float32)[:, None], np.zeros(n, bool)
         return Transitions(at, at, np.zeros(n), at + 1, no, no, ~no, np.arange(first, first + n))
 
-    starts = StartStates(gym.spaces.Box(0, 100, (1,)), 5)
+    buffer = TransitionBuffer(5)
+    starts = StartStates(gym.spaces.Box(0, 100, (1,)), buffer)
     for first in (0, 3, 6):
-        starts.add(steps(first, 3))
+        buffer.add(steps(first, 3))
     drawn, context = starts.draw(np.arange(200), np.random.default_rng(0))
     assert set(drawn[:, 0].tolist()) == {4.0, 5.0, 6.0, 7.0, 8.0}
     np.testing.assert_array_equal(drawn[:, 0], context)
-    again = StartStates(gym.spaces.Box(0, 100, (1,)), 5)
-    again.restore(steps(4, 5), None)
+    kept = TransitionBuffer(5)
+    kept.restore(steps(4, 5), 9)
+    again = StartStates(gym.spaces.Box(0, 100, (1,)), kept)
     np.testing.assert_array_equal(again.draw(np.arange(200), np.random.default_rng(0))[0], drawn)
 
 

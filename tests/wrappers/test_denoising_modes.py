@@ -9,8 +9,8 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from tests.bandit import Bandit
+from tests.drifting import fitted
 from tests.exploitable import Spiked
-from tests.wrappers.test_world_model_wrapper import fitted
 from wmrl_gym.envs.factored_env import FactoredEnv
 from wmrl_gym.world_models import Prediction
 from wmrl_gym.wrappers import InverseVarianceDenoising as Single

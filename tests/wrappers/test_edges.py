@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeLimit, TransformReward
 
 from tests.bandit import Bandit
-from tests.wrappers.test_world_model_wrapper import Drift, fitted, run
+from tests.drifting import Counter, Drift, fitted, run
 from wmrl_gym.corrections import AdaptiveSchedule, AnchorSchedule, BudgetSchedule
 from wmrl_gym.envs.factored_env import FactoredEnv
 from wmrl_gym.integrations import sb3
@@ -21,26 +21,6 @@ from wmrl_gym.wrappers.vector import WorldModelVectorEnv
 from wmrl_gym.wrappers.vector import corrected as corrected_vector
 
 SAME = AutoresetMode.SAME_STEP
-
-
-class Counter(gym.Env[Any, Any]):
-    """Pays 1 a step; ends at step ``ends`` (never: 0); reuses one array for its observations."""
-
-    observation_space = gym.spaces.Box(-1e6, 1e6, (2,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, *, ends: int = 0, context: Any = None) -> None:
-        self.ends, self.context = ends, context
-        self.seen = np.zeros(2, np.float32)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.seen[:] = 0
-        return self.seen, {} if self.context is None else {"context": self.context}
-
-    def step(self, action: Any) -> Any:
-        self.seen += 1
-        return self.seen, 1.0, bool(self.ends and self.seen[0] >= self.ends), False, {}
 
 
 def background(ends: int, *, imagined: int) -> WorldModelVectorEnv:
@@ -151,10 +131,10 @@ def test_the_adaptive_preset_learns_from_what_was_done() -> None:
     class Wrong(OutcomeModel):
         """Believes that one design is worth nothing."""
 
-        def foresee(self, attempt: Any, context: Any, **options: Any) -> Any:
-            foresight = super().foresee(attempt, context, **options)
-            foresight.outcome.value[attempt.design[:, 0] == 1] = 0.2
-            return foresight
+        def predict_outcomes(self, attempt: Any, context: Any, **options: Any) -> Any:
+            predicted = super().predict_outcomes(attempt, context, **options)
+            predicted.outcome.value[attempt.design[:, 0] == 1] = 0.2
+            return predicted
 
     model = Wrong(8, encoder="none")
     WorldModelVectorEnv(bandit, model, num_envs=1, seed=0).warm_up(96)
@@ -227,7 +207,7 @@ def test_real_episodes_of_an_unfitted_model_need_no_joining() -> None:
     venv.close()
 
 
-def test_a_reset_midway_gives_the_numbers_of_its_pairs_up() -> None:
+def test_an_anchor_cut_short_by_a_reset_is_executed_as_far_as_it_went() -> None:
     bandit = Bandit(reward="improvement")
     envs = WorldModelVectorEnv(
         bandit, fitted(bandit), num_envs=2, anchors=1.0, anchor_mode="background", autoreset_mode=SAME, update_every=0
@@ -236,7 +216,10 @@ def test_a_reset_midway_gives_the_numbers_of_its_pairs_up() -> None:
     envs.engine.collect_late()
     envs.step(np.ones((2, 2), int))
     envs.reset(options={"reset_mask": np.array([True, False])})
-    assert len(envs.engine.collect_late()[1]) == 1
+    assert envs.engine.wait(60)
+    truths, lost = envs.engine.collect_late()
+    assert (len(truths), len(lost)) == (1, 0)
+    assert len(envs.engine.stream) == 1
     envs.close()
 
 

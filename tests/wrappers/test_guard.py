@@ -11,9 +11,8 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeLimit
 
 from tests.bandit import Bandit
+from tests.drifting import Counter, Drift
 from tests.exploitable import Spiked, exploit
-from tests.wrappers.test_edges import Counter
-from tests.wrappers.test_world_model_wrapper import Drift
 from wmrl_gym.wrappers import OnlineDebiasing as Single
 from wmrl_gym.wrappers import WorldModelWrapper
 from wmrl_gym.wrappers.vector import OnlineDebiasing, ResidualCorrection, WorldModelVectorEnv

@@ -12,11 +12,11 @@ import pytest
 
 from tests import minari_sets
 from tests.bandit import Bandit
-from tests.wrappers.test_world_model_wrapper import Drift
+from tests.drifting import Drift
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
 from wmrl_gym.data.demonstrations import run_episode
-from wmrl_gym.data.minari_reading import MinariEpisodes
+from wmrl_gym.data.minari import MinariEpisodes
 from wmrl_gym.world_models import EnsembleDynamics, OutcomeModel
 from wmrl_gym.wrappers import WorldModelWrapper
 from wmrl_gym.wrappers.vector import WorldModelVectorEnv, corrected

@@ -10,8 +10,8 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from tests.bandit import Bandit
+from tests.drifting import Drift
 from tests.exploitable import Spiked
-from tests.wrappers.test_world_model_wrapper import Drift
 from wmrl_gym.world_models import Prediction
 from wmrl_gym.wrappers.vector import OnlineDebiasing, WorldModelVectorEnv
 

@@ -10,10 +10,10 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from tests.bandit import Bandit
+from tests.drifting import Drift
 from tests.exploitable import Spiked
-from tests.wrappers.test_world_model_wrapper import Drift
 from wmrl_gym.corrections import UncertaintySchedule
-from wmrl_gym.engine.uncertainty import StartUncertainty
+from wmrl_gym.engine.starts import StartUncertainty
 from wmrl_gym.world_models import Prediction
 from wmrl_gym.wrappers import WorldModelWrapper
 from wmrl_gym.wrappers.vector import OnlineDebiasing, ResidualCorrection, WorldModelVectorEnv

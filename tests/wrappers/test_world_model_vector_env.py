@@ -13,10 +13,10 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from tests.bandit import Bandit, truth
-from tests.wrappers.test_world_model_wrapper import Drift, Inflated, fitted
+from tests.drifting import Drift, Inflated, fitted
+from wmrl_gym.engine.info import KEYS
 from wmrl_gym.world_models import OutcomeModel
 from wmrl_gym.wrappers import OrderError, diagnostics
-from wmrl_gym.wrappers.rewards import STEP_KEYS
 from wmrl_gym.wrappers.vector import (
     InverseVarianceDenoising,
     OnlineDebiasing,
@@ -24,7 +24,7 @@ from wmrl_gym.wrappers.vector import (
     WorldModelVectorEnv,
     corrected,
 )
-from wmrl_gym.wrappers.vector.correction import StepInfo
+from wmrl_gym.wrappers.vector.corrections import VectorStepInfo
 
 SAME, NEXT = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP
 
@@ -39,7 +39,7 @@ def steps(envs: Any, count: int, *, seed: int = 0) -> Iterator[tuple[Any, Any, A
     rng = np.random.default_rng(seed)
     for _ in range(count):
         returned = envs.step(rng.integers(0, 4, (envs.num_envs, 2)))
-        yield *returned, StepInfo(returned[4], returned[2] | returned[3])
+        yield *returned, VectorStepInfo(returned[4], returned[2] | returned[3])
 
 
 @pytest.mark.parametrize("num_envs", [1, 7, 256])
@@ -48,11 +48,11 @@ def test_any_number_of_environments_gives_observations_inside_the_space(bandit: 
     envs = WorldModelVectorEnv(bandit, fitted(bandit), num_envs=num_envs, anchors=0.05, autoreset_mode=mode, update_every=0)
     observation, infos = envs.reset(seed=0)
     assert envs.observation_space.contains(observation)
-    assert set(STEP_KEYS) <= set(infos)
+    assert set(KEYS) <= set(infos)
     for observation, reward, *_, rows in steps(envs, 9):
         assert envs.observation_space.contains(observation)
         assert np.isfinite(reward).all()
-        assert all(len(rows[key]) == num_envs for key in STEP_KEYS)
+        assert all(len(rows[key]) == num_envs for key in KEYS)
     envs.close()
 
 
@@ -148,7 +148,7 @@ def test_background_anchors_execute_the_imagined_actions_from_the_same_start(ban
     actions = np.random.default_rng(3).integers(0, 4, (3, 4, 2))
     for turn in range(3):
         _, reward, *_, infos = envs.step(actions[turn])
-    rows = StepInfo(infos, np.ones(4, bool))
+    rows = VectorStepInfo(infos, np.ones(4, bool))
     assert np.isnan(rows["real_reward"]).all()
     np.testing.assert_array_equal(reward, rows["wm_reward"])
     assert envs.engine.wait(60)
@@ -264,7 +264,7 @@ def test_any_gymnasium_environment_runs_with_real_anchors_side_by_side() -> None
     anchors = 0
     for _ in range(40):
         observation, reward, terminated, _, infos = envs.step(np.ones(6, int))
-        rows = StepInfo(infos, terminated)
+        rows = VectorStepInfo(infos, terminated)
         anchors += int(rows["anchor"].sum())
         np.testing.assert_array_equal(reward, np.where(rows["anchor"], 1.0, 0.5))
         assert envs.observation_space.contains(observation)
@@ -345,7 +345,7 @@ def test_attempts_side_by_side_settle_as_one_after_the_other(needs_outcomes: boo
     numbers = []
     for turn in range(3):
         _, _, terminated, truncated, infos = envs.step(actions[turn])
-        numbers.append(StepInfo(infos, terminated | truncated)["pair"])
+        numbers.append(VectorStepInfo(infos, terminated | truncated)["pair"])
     assert envs.engine.wait(60)
     pairs, _ = envs.engine.stream.since(0)
     real = dict(zip(pairs.pair.tolist(), pairs.real.tolist(), strict=True))

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from wmrl_gym.commands.settings import settings_of
+from wmrl_gym.commands.settings import alone_in, settings_of
 
 FORMATS = ("minari", "lerobot")
 
@@ -30,9 +30,10 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Collect what is missing, write the data sets, and print success rates; returns the exit status."""
     import gymnasium as gym
-    from rich.console import Console
 
+    from wmrl_gym.commands import plain_console
     from wmrl_gym.data.demonstrations import CollectionError
+    from wmrl_gym.files import CannotWrite
 
     try:
         formats = _formats(arguments.format)
@@ -40,11 +41,14 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.episodes < 1:
             raise ValueError(f"--episodes must be at least 1, got {arguments.episodes}")
         env = gym.make(arguments.env, **options)
+        if arguments.out is None:
+            arguments.out = Path("runs/collect") / arguments.env.rpartition("/")[2].removesuffix("-v0")
         try:
-            _collect(env, arguments, options, formats=formats, console=Console())
+            with alone_in(arguments.out):
+                _collect(env, arguments, options, formats=formats, console=plain_console())
         finally:
             env.close()
-    except (ValueError, CollectionError, NotImplementedError, gym.error.Error) as error:
+    except (ValueError, CannotWrite, CollectionError, NotImplementedError, gym.error.Error) as error:
         print(f"wmrl collect: {error}", file=sys.stderr)
         return 2
     return 0
@@ -56,15 +60,14 @@ def _collect(env: Any, arguments: argparse.Namespace, options: dict[str, Any], *
     from wmrl_gym.data.demonstrations import Collection, EpisodeFolder, run_episode
     from wmrl_gym.envs.manipulation.versions import versions_of
 
-    name = arguments.env.rpartition("/")[2].removesuffix("-v0")
-    out = Path("runs/collect") / name if arguments.out is None else arguments.out
+    out = arguments.out
     policy = "expert" if arguments.expert else "random"
     versions = versions_of("gymnasium", "numpy", *versions_of())
     fps = int(env.metadata.get("render_fps") or 30)
     folder = EpisodeFolder(out, Collection(arguments.env, options, policy, arguments.seed, fps, versions))
     tasks: list[str | None] = [None] if arguments.task is None else list(arguments.task.split(","))
     columns = (TextColumn("{task.description:<10}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[said]}"), console=console) as bars:
+    with Progress(*columns, TextColumn("{task.fields[said]}", markup=False), console=console) as bars:
         total = arguments.episodes * len(tasks)
         bar = bars.add_task("collect", total=total, said="")
         for number in range(total):

@@ -25,13 +25,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Train, grade, and print the table; returns the exit status."""
     import shutil
 
-    from rich.console import Console
-
+    from wmrl_gym.commands import plain_console
+    from wmrl_gym.commands.settings import alone_in
+    from wmrl_gym.files import CannotWrite
     from wmrl_gym.sandbox import SandboxUnavailable
     from wmrl_gym.study.config import StudyConfig
     from wmrl_gym.study.run import MARKER, Study, StudyMismatch, show
 
-    console = Console()
+    console = plain_console()
     given = {name: getattr(arguments, name) for name in ("seconds", "seed", "workers") if getattr(arguments, name) is not None}
     for name in ("tasks", "arms"):
         if getattr(arguments, name) is not None:
@@ -42,9 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
             if not (arguments.out / MARKER).is_file():
                 raise ValueError(f"{arguments.out} does not look like results of this command: remove it by hand")
             shutil.rmtree(arguments.out)
-        study = Study(config, arguments.out, console=console)
-        rows = study.run()
-    except (StudyMismatch, SandboxUnavailable, ValueError) as error:
+        with alone_in(arguments.out):
+            study = Study(config, arguments.out, console=console)
+            rows = study.run()
+    except (CannotWrite, StudyMismatch, SandboxUnavailable, ValueError) as error:
         print(f"wmrl demo: {error}", file=sys.stderr)
         return 2
     show(rows, console, arguments.out)

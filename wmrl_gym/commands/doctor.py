@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wmrl_gym.doctor import Finding
 
 
 def add(commands: Any) -> None:
@@ -13,13 +17,21 @@ def add(commands: Any) -> None:
 
 def run(_: argparse.Namespace) -> int:
     """Print what was found; returns 1 where something is missing."""
-    from rich.console import Console
-
     from wmrl_gym.doctor import examine
 
     findings = examine()
-    console = Console()
-    for finding in findings:
-        mark = "[green]ok[/]  " if finding.ok else "[red]no[/]  "
-        console.print(f"{mark}{finding.what}" + ("" if finding.ok else f": {finding.advice}"))
+    show(findings)
     return 0 if all(finding.ok for finding in findings) else 1
+
+
+def show(findings: Sequence[Finding]) -> None:
+    """Print a line for each finding, in words that can be copied into a shell."""
+    from rich.text import Text
+
+    from wmrl_gym.commands import plain_console
+
+    console = plain_console()
+    for finding in findings:
+        said = finding.what if finding.ok else f"{finding.what}: {finding.advice}"
+        mark = ("ok", "green") if finding.ok else ("no", "red")
+        console.print(Text.assemble(mark, f"  {said}"), soft_wrap=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from wmrl_gym.commands.settings import settings_of
+from wmrl_gym.files import OUT, CannotWrite, locked, write_json, writing
 
 
 def add(commands: Any) -> None:
@@ -38,33 +38,38 @@ _SETTING = "a setting of that back end, in JSON, such as model=NAME or timeout_s
 def run(arguments: argparse.Namespace) -> int:
     """Print the tables, and write the numbers and the picture; returns the exit status: 1 where nothing was answered."""
     import gymnasium as gym
-    from rich.console import Console
 
+    from wmrl_gym.commands import plain_console
     from wmrl_gym.world_models import WorldModelError
-    from wmrl_gym.world_models.evaluation.fitting import read_fit
 
-    console = Console()
+    console = plain_console()
     try:
-        fit = read_fit(arguments.model)
-        model = _load(fit, arguments)
+        fit, model = _newest(arguments)
+        out = arguments.model if arguments.out is None else arguments.out
+        with writing(out, advice=OUT), locked(out):  # whether it can be written is said before the work
+            pass
         report = _evaluate(model, fit, arguments)
-    except (ValueError, WorldModelError, gym.error.Error) as error:
+        _write(report, model, out, console)
+    except (ValueError, CannotWrite, WorldModelError, gym.error.Error) as error:
         print(f"wmrl fidelity: {error}", file=sys.stderr)
         return 2
+    if report.reward.n == 0:
+        print(f"wmrl fidelity: none of the {report.reward.n_unknown} steps was answered", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _write(report: Any, model: Any, out: Path, console: Any) -> None:
+    """Print the tables, and write them and the picture."""
     report.show(console)
     document, said = report.to_dict(), _said(model)
     if said:
         document["asked"] = asdict(model.asked)
         console.print(said, soft_wrap=True, markup=False)
-    out = arguments.model if arguments.out is None else arguments.out
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "fidelity.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    report.plot(out / "fidelity.png")
-    console.print(f"{out / 'fidelity.json'} and {out / 'fidelity.png'}", soft_wrap=True)
-    if report.reward.n == 0:
-        print(f"wmrl fidelity: none of the {report.reward.n_unknown} steps was answered", file=sys.stderr)
-        return 1
-    return 0
+    with writing(out, advice=OUT):
+        write_json(out / "fidelity.json", document)
+        report.plot(out / "fidelity.png")
+    console.print(f"{out / 'fidelity.json'} and {out / 'fidelity.png'}", soft_wrap=True, markup=False)
 
 
 def _said(model: Any) -> str:
@@ -73,6 +78,22 @@ def _said(model: Any) -> str:
         return ""
     problem = getattr(model.backend, "last_problem", "")
     return str(model.asked) + (f"; the last problem of {model.backend!r}: {problem}" if problem else "")
+
+
+def _newest(arguments: argparse.Namespace) -> tuple[dict[str, Any] | None, Any]:
+    """The fit and its newest model; a fit that goes on meanwhile may replace the one that is being loaded."""
+    from wmrl_gym.world_models import WorldModelError
+    from wmrl_gym.world_models.evaluation.fitting import read_fit
+
+    fit = read_fit(arguments.model)
+    while True:
+        try:
+            return fit, _load(fit, arguments)
+        except WorldModelError:
+            newer = read_fit(arguments.model)
+            if newer == fit:
+                raise
+            fit = newer
 
 
 def _load(fit: dict[str, Any] | None, arguments: argparse.Namespace) -> Any:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from wmrl_gym.commands.settings import settings_of
+from wmrl_gym.commands.settings import alone_in, settings_of
 
 
 def add(commands: Any) -> None:
@@ -33,21 +33,23 @@ _BACKEND_SETTING = "a setting of that back end, in JSON, such as model=NAME; key
 def run(arguments: argparse.Namespace) -> int:
     """Fit what is not fitted yet, and print the model's measures; returns the exit status."""
     import gymnasium as gym
-    from rich.console import Console
 
+    from wmrl_gym.commands import plain_console
+    from wmrl_gym.files import CannotWrite
     from wmrl_gym.world_models import WorldModelError
     from wmrl_gym.world_models.evaluation.fitting import FitPlan, OfflineFit, recorded
 
-    console = Console()
+    console = plain_console()
     try:
         dataset = str(Path(arguments.dataset).absolute()) if Path(arguments.dataset).is_dir() else arguments.dataset
         settings = {**settings_of(arguments.set), **_backend(arguments)}
         plan = FitPlan(dataset, arguments.model, settings, arguments.held_out, arguments.chunk, arguments.seed)
         episodes, interface = recorded(dataset, arguments.model)
         folder = arguments.out if arguments.out is not None else Path("runs/fit") / Path(dataset).name
-        fit = OfflineFit(plan, episodes, interface=interface, folder=folder)
-        measures = _fit(fit, console)
-    except (ValueError, WorldModelError, gym.error.Error) as error:
+        with alone_in(folder):
+            fit = OfflineFit(plan, episodes, interface=interface, folder=folder)
+            measures = _fit(fit, console)
+    except (ValueError, CannotWrite, WorldModelError, gym.error.Error) as error:
         print(f"wmrl fit: {error}", file=sys.stderr)
         return 2
     for name, value in measures.items():
@@ -59,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _backend(arguments: argparse.Namespace) -> dict[str, Any]:
     """The setting of a model that says what answers it, for those that ask."""
-    from wmrl_gym.world_models.llm.backends import SERVER, elsewhere, make_backend, settings_of_backend
+    from wmrl_gym.world_models.llm.saving import SERVER, make_backend, settings_of_backend, with_place
 
     changes = settings_of(arguments.backend_set)
     if (arguments.model == "llm") != (arguments.backend is not None):
@@ -69,7 +71,7 @@ def _backend(arguments: argparse.Namespace) -> dict[str, Any]:
         return {}
     if "api_key" in changes:
         raise ValueError("the back end's settings are saved, and a key must not be: set the environment variable WMRL_API_KEY")
-    described = elsewhere(None, arguments.backend, changes)
+    described = with_place(None, arguments.backend, changes)
     if described["kind"] == SERVER:  # without a password in its address; weights are not loaded here, since the fit does it
         return {"backend": settings_of_backend(make_backend(described))}
     return {"backend": described}
@@ -79,7 +81,7 @@ def _fit(fit: Any, console: Any) -> dict[str, float]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("fit"), BarColumn(), MofNCompleteColumn(), TextColumn("episodes"), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.fields[said]}"), console=console) as bars:
+    with Progress(*columns, TextColumn("{task.fields[said]}", markup=False), console=console) as bars:
         bar = bars.add_task("fit", total=len(fit.training), completed=fit.done, said="")
 
         def told(episodes: int, measures: dict[str, float]) -> None:

@@ -1,9 +1,15 @@
-"""``--set KEY=VALUE``, as several subcommands take it."""
+"""What several subcommands take: ``--set KEY=VALUE``, and a folder that one of them writes at a time."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+from wmrl_gym.files import OUT, locked, writing
 
 
 def settings_of(given: list[str]) -> dict[str, Any]:
@@ -25,3 +31,20 @@ def settings_of(given: list[str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             settings[key] = value
     return settings
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Be the only command that writes in a folder, which is made; wait for another one that does.
+
+    Raises:
+        CannotWrite: the folder cannot be written.
+    """
+
+    def waiting() -> None:
+        print(f"another command writes in {folder}: waiting for it to end", file=sys.stderr, flush=True)
+
+    with contextlib.ExitStack() as stack:
+        with writing(folder, advice=OUT):
+            stack.enter_context(locked(folder, waiting=waiting))
+        yield

@@ -5,11 +5,10 @@ from wmrl_gym.corrections.anchors import AnchorDecision, AnchorSchedule
 from wmrl_gym.corrections.calibration import BinnedIsotonic, Calibrator
 from wmrl_gym.corrections.contexts import ChangeDetector, Forgetful, PerContext
 from wmrl_gym.corrections.denoising import AnchorWeight, Fusion, fuse_samples, fuse_variances, shrink
-from wmrl_gym.corrections.features import ActionSigns
+from wmrl_gym.corrections.evidence import ActionSigns, AdaptiveKappa
 from wmrl_gym.corrections.fusion import FusedAdvantages, StreamWeights, fuse_streams
 from wmrl_gym.corrections.gradient import GradientFusion, RewardFusion, mean_variance
 from wmrl_gym.corrections.guard import Judgement, RewardGuard
-from wmrl_gym.corrections.kappa import AdaptiveKappa
 from wmrl_gym.corrections.measures import PairMeasures
 from wmrl_gym.corrections.online import OnlineCalibration
 from wmrl_gym.corrections.pairs import PairWindow

@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import isotonic_regression
 
 from wmrl_gym.corrections.pairs import Floats, PairWindow, as_floats, check_range
 
@@ -54,23 +55,6 @@ def finite_pairs(predicted: ArrayLike, real: ArrayLike) -> tuple[Floats, Floats]
     if bad.any():
         raise ValueError(f"a calibrator takes finite pairs only, got {int(bad.sum())} non-finite of {x.size}")
     return x, y
-
-
-def pool_adjacent_violators(values: Floats, weights: Floats) -> Floats:
-    """The non-decreasing sequence nearest to ``values`` in weighted least squares; shape (n,).
-
-    >>> pool_adjacent_violators(np.array([1.0, 3.0, 2.0]), np.ones(3))
-    array([1. , 2.5, 2.5])
-    """
-    blocks: list[tuple[float, float, int]] = []
-    for value, weight in zip(values, weights, strict=True):
-        block = (float(value), float(weight), 1)
-        while blocks and blocks[-1][0] > block[0]:
-            left = blocks.pop()
-            total = left[1] + block[1]
-            block = ((left[0] * left[1] + block[0] * block[1]) / total, total, left[2] + block[2])
-        blocks.append(block)
-    return np.repeat([value for value, _, _ in blocks], [count for _, _, count in blocks]).astype(np.float64)
 
 
 class BinnedIsotonic:
@@ -131,15 +115,15 @@ class BinnedIsotonic:
     def refit(self) -> None:
         """Fit the kept pairs. Without pairs in two different bins the map stays as it was."""
         x, y, _ = self._pairs.arrays()
-        low, high = self.reward_range
-        cell = np.clip(((x - low) / (high - low) * self.bins).astype(np.int64), 0, self.bins - 1)
+        # By the edges themselves, as the paper's release does it: int(bins * x) puts round rewards such as .3 elsewhere.
+        cell = np.digitize(x, np.linspace(*self.reward_range, self.bins + 1)[1:-1])
         count = np.bincount(cell, minlength=self.bins).astype(np.float64)
         filled = count > 0
         if filled.sum() < 2:
             return
         mean_x = np.bincount(cell, x, self.bins)[filled] / count[filled]
         mean_y = np.bincount(cell, y, self.bins)[filled] / count[filled]
-        self._knots = mean_x, pool_adjacent_violators(mean_y, count[filled])
+        self._knots = mean_x, isotonic_regression(mean_y, weights=count[filled]).x
         self._since_fit = 0
 
     def predict(self, predicted: ArrayLike, context: ArrayLike | None = None) -> Floats:

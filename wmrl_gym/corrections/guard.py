@@ -1,4 +1,4 @@
-"""A guard against reward hacking: what no recent anchor has confirmed is executed first, and not believed until then.
+"""A guard against reward hacking: predictions that no recent anchor has confirmed are executed first, and held down until then.
 
 A policy that is paid by a model climbs towards the model's mistakes: its predictions leave the range in which anchors were
 graded, and there a calibrated reward is an extrapolation. A monotone f cannot take back one overrated kind of rollout either,
@@ -21,7 +21,7 @@ class Judgement:
     """What the guard says of B predictions.
 
     Args:
-        value: the rewards to be believed, at most the calibrated ones; float64, shape (B,).
+        value: the rewards to use, at most the calibrated ones; float64, shape (B,).
         unconfirmed: bool, shape (B,): no recent anchor tells; ``value`` is a bound from below.
     """
 
@@ -56,7 +56,7 @@ class RewardGuard:
 
     def __init__(self, pessimism: float, *, recent: int = 256, least: int = 3, after: int = 32) -> None:
         if not pessimism > 0:
-            raise ValueError(f"pessimism must be positive (None, where it may be, is no guard), got {pessimism}")
+            raise ValueError(f"pessimism must be positive (leave it out for no guard), got {pessimism}")
         if least < 1 or after < least or recent < after:
             raise ValueError(f"need recent >= after >= least >= 1, got {recent}, {after} and {least}")
         self.pessimism, self.least, self.after = float(pessimism), int(least), int(after)
@@ -87,7 +87,7 @@ class RewardGuard:
         std: ArrayLike | None = None,
         width: float = 1.0,
     ) -> Judgement:
-        """What to believe of B predictions.
+        """The rewards to use for B predictions.
 
         Args:
             predicted: raw, float64, shape (B,).

@@ -151,7 +151,8 @@ class OnlineCalibration:
         if self._calibrator is None:
             return x.copy()
         if self.n_pairs == 0:
-            return np.clip(x, *self._calibrator.reward_range)
+            low, high = self._calibrator.reward_range
+            return np.minimum(np.maximum(x, low), high)
         return self._calibrator.predict(x, c)
 
     def derivative(self, predicted: ArrayLike, *, context: ArrayLike | None = None) -> Floats:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from wmrl_gym.batch import Ring
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -17,6 +19,8 @@ def as_floats(name: str, values: ArrayLike, *, size: int | None = None) -> Float
     Raises:
         ValueError: if it is not a vector, or not of length ``size``.
     """
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.ndim == 1 and size in (None, values.size):
+        return values
     out = np.atleast_1d(np.asarray(values, dtype=np.float64))
     if out.ndim != 1:
         raise ValueError(f"{name} must be a vector of shape (B,), got shape {out.shape}")
@@ -33,6 +37,8 @@ def as_ints(name: str, values: ArrayLike | None, *, size: int) -> Ints:
     """
     if values is None:
         return np.zeros(size, dtype=np.int64)
+    if type(values) is np.ndarray and values.dtype == np.int64 and values.shape == (size,):
+        return values
     out = np.atleast_1d(np.asarray(values))
     if out.shape != (size,):
         raise ValueError(f"{name} must have shape ({size},), got {out.shape}")
@@ -66,16 +72,10 @@ class PairWindow:
     """
 
     def __init__(self, capacity: int = 5000) -> None:
-        if capacity < 1:
-            raise ValueError(f"capacity must be at least 1, got {capacity}")
-        self.capacity = int(capacity)
-        self._predicted = np.zeros(0)
-        self._real = np.zeros(0)
-        self._context = np.zeros(0, dtype=np.int64)
-        self._next = 0
+        self._rows = Ring[dict[str, NDArray[Any]]](capacity)
 
     def __len__(self) -> int:
-        return int(self._predicted.size)
+        return len(self._rows)
 
     def push(self, predicted: ArrayLike, real: ArrayLike, context: ArrayLike | None = None) -> None:
         """Add pairs in order of arrival.
@@ -87,32 +87,19 @@ class PairWindow:
         """
         x = as_floats("predicted", predicted)
         y = as_floats("real", real, size=x.size)
-        c = as_ints("context", context, size=x.size)
-        room = self.capacity - len(self)
-        if room > 0:
-            self._predicted = np.concatenate([self._predicted, x[:room]])
-            self._real = np.concatenate([self._real, y[:room]])
-            self._context = np.concatenate([self._context, c[:room]])
-            x, y, c = x[room:], y[room:], c[room:]
-        if x.size > self.capacity:
-            self._next = (self._next + x.size - self.capacity) % self.capacity
-            x, y, c = x[-self.capacity :], y[-self.capacity :], c[-self.capacity :]
-        where = (self._next + np.arange(x.size)) % self.capacity
-        self._predicted[where], self._real[where], self._context[where] = x, y, c
-        self._next = (self._next + x.size) % self.capacity
+        self._rows.add({"predicted": x, "real": y, "context": as_ints("context", context, size=x.size)})
 
     def arrays(self) -> tuple[Floats, Floats, Ints]:
         """Predicted, real and context of the kept pairs, oldest first; each of shape (n,)."""
-        turn = -self._next
-        return np.roll(self._predicted, turn), np.roll(self._real, turn), np.roll(self._context, turn)
+        rows = self.state_dict()
+        return rows["predicted"], rows["real"], rows["context"]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on from here."""
-        predicted, real, context = self.arrays()
-        return {"predicted": predicted, "real": real, "context": context}
+        nothing = {"predicted": np.zeros(0), "real": np.zeros(0), "context": np.zeros(0, np.int64)}
+        return self._rows.everything() or nothing
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over what :meth:`state_dict` gave."""
-        self._predicted, self._real = np.zeros(0), np.zeros(0)
-        self._context, self._next = np.zeros(0, dtype=np.int64), 0
-        self.push(np.asarray(state["predicted"], float), np.asarray(state["real"], float), np.asarray(state["context"], np.int64))
+        kinds = {"predicted": np.float64, "real": np.float64, "context": np.int64}
+        self._rows.restore({name: np.asarray(state[name], kind) for name, kind in kinds.items()}, len(state["real"]))

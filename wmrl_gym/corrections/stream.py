@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wmrl_gym.batch import Ring
+
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
@@ -39,7 +41,7 @@ class Pairs:
         return len(self.real)
 
 
-class AnchorStream:
+class AnchorStream(Ring[Pairs]):
     """Pairs in order of arrival; each reader keeps its own cursor, so that several wrappers read the same stream.
 
     Args:
@@ -53,72 +55,25 @@ class AnchorStream:
     (0.5, 1)
     """
 
-    def __init__(self, capacity: int = 100_000) -> None:
-        if capacity < 1:
-            raise ValueError(f"capacity must be at least 1, got {capacity}")
-        self.capacity = capacity
-        self._parts: list[Pairs] = []
-        self._kept = 0
-        self._added = 0
-
-    def __len__(self) -> int:
-        return self._kept
-
-    @property
-    def added(self) -> int:
-        """How many pairs ever arrived."""
-        return self._added
-
-    def add(self, pairs: Pairs) -> None:
-        """Append pairs."""
-        if len(pairs) == 0:
-            return
-        self._parts.append(pairs)
-        self._kept += len(pairs)
-        self._added += len(pairs)
-        while self._kept - len(self._parts[0]) >= self.capacity:
-            self._kept -= len(self._parts.pop(0))
-
     def since(self, cursor: int) -> tuple[Pairs, int]:
         """The pairs that arrived after ``cursor``, and the cursor to ask with next time.
 
         Raises:
             ValueError: the cursor lies in the future.
         """
-        if cursor > self._added:
-            raise ValueError(f"the cursor {cursor} is beyond the {self._added} pairs added so far")
-        wanted = min(self._added - cursor, self._kept)
-        parts: list[Pairs] = []
-        while wanted > 0 and len(self._parts[-1]) <= wanted:
-            parts.append(self._parts.pop())
-            wanted -= len(parts[-1])
-        rest = [_tail(self._parts[-1], wanted)] if wanted > 0 else []
-        newer = _join(parts[::-1])
-        if parts:
-            self._parts.append(newer)  # the next reader finds them together
-        return (_join([*rest, newer]) if rest else newer), self._added
+        pairs = self.newer(cursor)
+        return (_none() if pairs is None else pairs), self.added
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as arrays and numbers."""
-        everything, _ = self.since(self._added - self._kept)
-        return {"added": self._added, "pairs": {f.name: getattr(everything, f.name).copy() for f in fields(Pairs)}}
+        everything, _ = self.since(self.added - len(self))
+        return {"added": self.added, "pairs": {f.name: getattr(everything, f.name) for f in fields(Pairs)}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Return to what :meth:`state_dict` described."""
-        pairs = Pairs(**{name: np.asarray(value).copy() for name, value in state["pairs"].items()})
-        self._parts = [pairs] if len(pairs) else []
-        self._kept = len(pairs)
-        self._added = int(state["added"])
+        self.restore(Pairs(**{name: np.asarray(value) for name, value in state["pairs"].items()}), int(state["added"]))
 
 
-def _tail(pairs: Pairs, n: int) -> Pairs:
-    return pairs if n >= len(pairs) else Pairs(**{f.name: getattr(pairs, f.name)[-n:] for f in fields(Pairs)})
-
-
-def _join(parts: list[Pairs]) -> Pairs:
-    if not parts:
-        integer, real = np.zeros(0, np.int64), np.zeros(0)
-        return Pairs(integer, real, real, real, integer, integer, integer, integer, real)
-    if len(parts) == 1:
-        return parts[0]
-    return Pairs(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Pairs)})
+def _none() -> Pairs:
+    integer, real = np.zeros(0, np.int64), np.zeros(0)
+    return Pairs(integer, real, real, real, integer, integer, integer, integer, real)

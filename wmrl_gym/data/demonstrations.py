@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from wmrl_gym.batch import concatenate as concatenate_batches
 from wmrl_gym.batch import take
 from wmrl_gym.data.transitions import Transitions
 from wmrl_gym.factored import Outcome
+from wmrl_gym.files import OUT, write_json, write_whole, writing
 
 Act = Callable[[gym.Env[Any, Any], Any], Any]
 """A policy: what to do in an environment that was observed."""
@@ -173,7 +177,10 @@ class EpisodeFolder:
     def __init__(self, path: str | Path, collection: Collection | None = None) -> None:
         self.path = Path(path)
         document = self.path / _DOCUMENT
-        found: dict[str, Any] | None = json.loads(document.read_text(encoding="utf-8")) if document.is_file() else None
+        try:
+            found: dict[str, Any] | None = json.loads(document.read_text(encoding="utf-8")) if document.is_file() else None
+        except ValueError as error:
+            raise CollectionError(f"{document} is damaged ({error}): remove it, and say anew what was collected") from error
         if collection is None:
             if found is None:
                 raise CollectionError(f"{self.path} holds no episodes: {_DOCUMENT} is missing")
@@ -185,8 +192,9 @@ class EpisodeFolder:
             described = ", ".join(f"{key}: {found[key]!r}, not {wanted[key]!r}" for key in differing)
             raise CollectionError(f"{self.path} holds another collection ({described}): choose another folder")
         self.collection = collection
-        (self.path / _EPISODES).mkdir(parents=True, exist_ok=True)
-        _write(document, lambda part: part.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8"))
+        with writing(self.path, advice=OUT):
+            (self.path / _EPISODES).mkdir(parents=True, exist_ok=True)
+            write_json(document, wanted)
 
     def __len__(self) -> int:
         return len(self._files())
@@ -209,12 +217,15 @@ class EpisodeFolder:
             with part.open("wb") as file:
                 np.savez_compressed(file, **{"facts": np.array(json.dumps(facts)), **arrays})  # type: ignore[arg-type]
 
-        _write(self._file(episode.seed), write)
+        write_whole(self._file(episode.seed), write)
 
     def load(self, file: Path) -> Episode:
-        """Read one episode's file."""
-        with np.load(file, allow_pickle=False) as stored:
-            facts = json.loads(str(stored["facts"]))
+        """Read one episode's file.
+
+        Raises:
+            CollectionError: it is damaged.
+        """
+        with _reading(file) as (facts, stored):
             arrays = {name: stored[name] for name in stored.files if name != "facts"}
         info = _nested(arrays, "info")
         return Episode(_nested(arrays, "observation"), _nested(arrays, "action"), arrays["reward"], **facts, info=info)
@@ -223,8 +234,8 @@ class EpisodeFolder:
         """(successes, episodes) of each task."""
         counts: dict[str, tuple[int, int]] = {}
         for file in self._files():
-            with np.load(file, allow_pickle=False) as stored:
-                facts = json.loads(str(stored["facts"]))
+            with _reading(file) as (facts, _):
+                pass
             won, total = counts.get(facts["task"], (0, 0))
             counts[facts["task"]] = (won + bool(facts["success"]), total + 1)
         return counts
@@ -236,10 +247,14 @@ class EpisodeFolder:
         return sorted((self.path / _EPISODES).glob("seed-*.npz"))
 
 
-def _write(path: Path, write: Callable[[Path], Any]) -> None:
-    part = path.with_suffix(".part")
-    write(part)
-    part.replace(path)
+@contextmanager
+def _reading(file: Path) -> Iterator[tuple[dict[str, Any], Any]]:
+    """An episode's facts and its arrays, which the block reads."""
+    try:
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
+            yield json.loads(str(stored["facts"])), stored
+    except (OSError, ValueError, LookupError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise CollectionError(f"{file} is damaged ({error!r}): remove it, and collect again what is missing then") from error
 
 
 def _batch(space: gym.Space[Any], items: list[Any]) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -16,6 +15,7 @@ from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
 from wmrl_gym.data.demonstrations import Episode, EpisodeFolder
+from wmrl_gym.files import OUT, folder_made_anew, writing
 
 CODEBASE_VERSION = "v3.0"
 DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
@@ -37,7 +37,7 @@ def write_lerobot(
 
     Args:
         episodes: to write.
-        out: a folder that is made anew: what a data set there held is gone.
+        out: a folder that is made anew: a data set that is there is replaced when the new one is whole.
         robot_type: its name in ``meta/info.json``.
         progress: told after each episode how many are done.
 
@@ -54,12 +54,12 @@ def write_lerobot(
         raise ValueError(f"{root} holds something that is no LeRobot data set: choose another folder")
     if not len(episodes):
         raise ValueError(f"there are no episodes in {episodes.path}")
-    shutil.rmtree(root, ignore_errors=True)
-    writer = _Writer(root, fps=episodes.collection.frames_per_second)
-    for number, episode in enumerate(episodes):
-        writer.add(episode)
-        progress(number + 1)
-    writer.finish(robot_type=robot_type)
+    with writing(root, advice=OUT), folder_made_anew(root) as part:
+        writer = _Writer(part, fps=episodes.collection.frames_per_second)
+        for number, episode in enumerate(episodes):
+            writer.add(episode)
+            progress(number + 1)
+        writer.finish(robot_type=robot_type)
     return root
 
 
@@ -226,7 +226,7 @@ def _feature(name: str, values: NDArray[Any]) -> dict[str, Any]:
     if _is_image(values):
         return {"dtype": "image", "shape": list(values.shape[1:]), "names": ["height", "width", "channels"]}
     shape = list(values.shape[1:]) or [1]
-    names = None if shape == [1] else [f"{name.rpartition('.')[2]}_{i}" for i in range(shape[0])]
+    names = [f"{name.rpartition('.')[2]}_{i}" for i in range(shape[0])] if len(shape) == 1 and shape != [1] else None
     return {"dtype": str(values.dtype), "shape": shape, "names": names}
 
 
@@ -238,8 +238,12 @@ def _arrow(values: NDArray[Any]) -> Any:
         return pa.array([{"bytes": _png(image), "path": f"frame-{i:06d}.png"} for i, image in enumerate(values)], kind)
     if values.ndim == 1 or values.shape[1:] == (1,):
         return pa.array(values.reshape(-1))
-    flat = pa.array(values.reshape(len(values), -1).reshape(-1))
-    return pa.FixedSizeListArray.from_arrays(flat, int(np.prod(values.shape[1:])))
+    if values.ndim == 2:
+        return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+    nested = pa.array(values.reshape(-1))  # LeRobot reads more axes than one as lists in lists
+    for axis in range(values.ndim - 1, 0, -1):
+        nested = pa.ListArray.from_arrays(np.arange(0, len(nested) + 1, values.shape[axis], dtype=np.int32), nested)
+    return nested
 
 
 def _png(image: NDArray[np.uint8]) -> bytes:

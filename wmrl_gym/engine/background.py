@@ -1,105 +1,22 @@
-"""Anchors behind imagined episodes: the same actions, executed from the same start, while the agent goes on."""
+"""Imagined episodes that are executed while the agent goes on, or because a prediction looks too good to be true."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from wmrl_gym.corrections.stream import Pairs
+from wmrl_gym.engine.episodes import Episodes
 from wmrl_gym.engine.execution import RealExecution, RealStep
-
-NO_PAIR = -1
-"""Number of a step that makes no pair."""
-
-
-@dataclass(slots=True)
-class Recording:
-    """One imagined episode that is to be executed: where it starts, what was done, and what was predicted of it.
-
-    Args:
-        episode: its number.
-        group: its group's number.
-        context: its task.
-        propensity: the probability with which it was chosen.
-        seed: of its start.
-        options: of its start.
-        actions: what was done, unbatched.
-        pair: for each step the number of its pair, :data:`NO_PAIR` where no reward was due.
-        predicted: for each step the predicted reward.
-        predicted_std: for each step the standard deviation that the model gave.
-    """
-
-    episode: int
-    group: int
-    context: int
-    propensity: float
-    seed: int
-    options: Mapping[str, Any] | None
-    actions: list[Any] = field(default_factory=list)
-    pair: list[int] = field(default_factory=list)
-    predicted: list[float] = field(default_factory=list)
-    predicted_std: list[float] = field(default_factory=list)
-
-    def note(self, action: Any, pair: int, predicted: float, predicted_std: float) -> None:
-        """Append one step."""
-        self.actions.append(action)
-        self.pair.append(pair)
-        self.predicted.append(predicted)
-        self.predicted_std.append(predicted_std)
-
-    def pairs(self, steps: list[RealStep]) -> Pairs:
-        """The pairs that real steps with the same actions make: those on which both sides owe a reward."""
-        depth = [
-            at
-            for at, real in enumerate(steps[: len(self.pair)])
-            if self.pair[at] != NO_PAIR and real.step.reward_due[0] and real.step.reward_valid[0]
-        ]
-        n = len(depth)
-        return Pairs(
-            np.array([self.pair[at] for at in depth], np.int64),
-            np.array([self.predicted[at] for at in depth], np.float64),
-            np.array([self.predicted_std[at] for at in depth], np.float64),
-            np.array([float(steps[at].step.reward[0]) for at in depth], np.float64),
-            np.full(n, self.group, np.int64),
-            np.full(n, self.episode, np.int64),
-            np.array(depth, np.int64) + 1,
-            np.full(n, self.context, np.int64),
-            np.full(n, self.propensity),
-        )
-
-    @property
-    def numbers(self) -> list[int]:
-        """The numbers of its pairs."""
-        return [number for number in self.pair if number != NO_PAIR]
-
-    def truths(self, steps: list[RealStep]) -> dict[int, float]:
-        """What each step that was given a reward should have been given, where real steps with the same actions tell.
-
-        A real episode that ended before the imagined one pays nothing afterwards, and what it paid at steps at which the imagined
-        one did not goes to the next that did. Not known is what infrastructure lost, and what a real episode that was still going
-        on had not paid.
-        """
-        if not all(real.step.reward_valid[0] for real in steps):
-            return {}
-        over = bool(steps) and bool(steps[-1].step.terminated[0])
-        told: dict[int, float] = {}
-        owed = 0.0
-        for depth, number in enumerate(self.pair):
-            due = depth < len(steps) and bool(steps[depth].step.reward_due[0])
-            owed += float(steps[depth].step.reward[0]) if due else 0.0
-            if number != NO_PAIR and (due or (over and depth >= len(steps) - 1)):
-                told[number] = owed
-                owed = 0.0
-        return told
+from wmrl_gym.engine.ledger import Ledger
+from wmrl_gym.engine.options import EngineOptions
+from wmrl_gym.engine.recording import Recorder, Recording
 
 
 class BackgroundAnchors:
-    """Recordings of episodes under way, and the finished ones that wait for execution or run.
+    """Imagined episodes that have ended and are to be executed: they wait or run while the agent goes on.
 
     Args:
         real: what executes them.
@@ -109,7 +26,6 @@ class BackgroundAnchors:
     def __init__(self, real: RealExecution, *, max_in_flight: int) -> None:
         self.real = real
         self.max_in_flight = max_in_flight
-        self.recordings: dict[int, Recording] = {}
         self._running: dict[Future[list[RealStep]], Recording] = {}
 
     @property
@@ -122,25 +38,16 @@ class BackgroundAnchors:
         """The episodes that wait or run, in the order of submission."""
         return list(self._running.values())
 
-    def record(self, slot: int, recording: Recording) -> None:
-        """Begin to record the episode in ``slot``."""
-        self.recordings[slot] = recording
-
-    def drop(self, slot: int) -> list[int]:
-        """Forget the episode that was being recorded in ``slot``, if any; returns the numbers of its pairs, now lost."""
-        recording = self.recordings.pop(slot, None)
-        return [] if recording is None else recording.numbers
-
-    def submit(self, slot: int) -> None:
-        """The episode in ``slot`` has ended: execute it, as soon as fewer than ``max_in_flight`` are."""
+    def submit(self, recording: Recording) -> None:
+        """Execute a recorded episode, as soon as fewer than ``max_in_flight`` are."""
         if len(self._running) >= self.max_in_flight:
             unfinished = [future for future in self._running if not future.done()]
             if len(unfinished) >= self.max_in_flight:
                 wait(unfinished, return_when=FIRST_COMPLETED)
-        self.resubmit(self.recordings.pop(slot))
+        self.resubmit(recording)
 
     def resubmit(self, recording: Recording) -> None:
-        """Execute a recorded episode."""
+        """Execute a recorded episode, however many are."""
         self._running[self.real.submit(recording.seed, recording.options, recording.actions)] = recording
 
     def finished(self) -> list[tuple[Recording, list[RealStep] | None]]:
@@ -169,4 +76,83 @@ class BackgroundAnchors:
         for future in self._running:
             future.cancel()
         self._running.clear()
-        self.recordings.clear()
+
+
+class Verification:
+    """Executes the imagined episodes that are asked for.
+
+    Args:
+        real: real execution.
+        recorder: keeps what was done in them.
+        background: the background anchors, which it joins where these do not block.
+        ledger: takes in what is executed.
+        episodes: labels the groups.
+        options: of the engine.
+
+    Raises:
+        ValueError: there is one real environment, no way to make a second, and it may be busy.
+    """
+
+    def __init__(
+        self,
+        real: RealExecution,
+        *,
+        recorder: Recorder,
+        background: BackgroundAnchors,
+        ledger: Ledger,
+        episodes: Episodes,
+        options: EngineOptions,
+    ) -> None:
+        if not real.spare:
+            raise ValueError(
+                "imagined episodes can be executed after all in a second instance only: use an environment made by "
+                "gymnasium.make, or WorldModelVectorEnv with a function that makes one"
+            )
+        recorder.everything = True
+        self._recorder, self._background = recorder, background
+        self._real, self._ledger, self._episodes = real, ledger, episodes
+        self._blocking, self._max_in_flight = options.anchor_mode == "blocking", options.max_in_flight
+
+    def execute(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.bool_], dict[int, float]]:
+        """Execute the imagined episodes that made the last step in ``slots``, as many as there is room for.
+
+        With blocking anchors at most ``max_real`` are executed, and waited for; else as many as may be in flight, and their pairs
+        arrive like those of any anchor. Each episode is executed once.
+
+        Returns:
+            bool, shape (n,): which of ``slots`` are executed; and for those that were waited for the truth of the last step's
+            reward, by slot.
+        """
+        room = self._real.max_real if self._blocking else self._max_in_flight - self._background.in_flight
+        taken = np.zeros(len(slots), bool)
+        recordings: dict[int, Recording] = {}
+        for at, slot in enumerate(slots.tolist()):
+            recording = self._recorder.take(slot, first_pair=self._ledger.numbered) if len(recordings) < room else None
+            if recording is not None:
+                self._ledger.numbers(len(recording.numbers))
+                recording.group = int(self._episodes.label(np.array([recording.group]))[0])
+                taken[at], recordings[slot] = True, recording
+        if self._blocking:
+            with self._ledger.cost.timing("wait_s"):
+                return taken, self._waited_for(recordings)
+        for recording in recordings.values():
+            self._background.resubmit(recording)
+        return taken, {}
+
+    def _waited_for(self, recordings: dict[int, Recording]) -> dict[int, float]:
+        """Execute recordings side by side; the truth of each one's last reward, by slot."""
+        futures = {slot: self._real.submit(each.seed, each.options, each.actions) for slot, each in recordings.items()}
+        truths: dict[int, float] = {}
+        for slot, future in futures.items():
+            error, recording = future.exception(), recordings[slot]
+            if error is not None:
+                warnings.warn(f"an episode could not be executed and counts as unknown: {error!r}", stacklevel=2)
+                self._ledger.unknown += 1
+                continue
+            steps = future.result()
+            self._ledger.take_in(steps)
+            self._ledger.send(recording.pairs(steps))
+            known = recording.truths(steps)
+            if recording.pair[-1] in known:
+                truths[slot] = known[recording.pair[-1]]
+        return truths

@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym import batch
-from wmrl_gym.corrections.stream import Pairs
-from wmrl_gym.data import Transitions
-from wmrl_gym.engine.background import NO_PAIR, BackgroundAnchors, Recording
-from wmrl_gym.engine.episodes import Episodes, Schedule
-from wmrl_gym.engine.execution import RealExecution, RealStep
-from wmrl_gym.engine.learner import Learner
-from wmrl_gym.engine.ledger import Late, Ledger
-from wmrl_gym.engine.options import Cost, EngineOptions
-from wmrl_gym.engine.prior import checked_prior
-from wmrl_gym.engine.uncertainty import probe
-from wmrl_gym.engine.verification import Verification
-from wmrl_gym.engine.warmup import execute_random
+from wmrl_gym.engine.episodes import NO_LIMIT
+from wmrl_gym.engine.execution import RealStep
+from wmrl_gym.engine.info import NO_PAIR, StepInfo
+from wmrl_gym.engine.run import Run
+from wmrl_gym.engine.starts import probe
+from wmrl_gym.factored import Step
 from wmrl_gym.randomness import mix
-from wmrl_gym.slots import sample_at, take_samples
-from wmrl_gym.world_models import Prediction, WorldModel
-from wmrl_gym.world_models.check import check_prediction
+from wmrl_gym.samples import take_samples
+from wmrl_gym.world_models import Prediction
+
+_LONG = 1_000
+"""Steps after which a real episode without a limit is worth a warning."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineStep:
-    """What one step of n slots returns; info are arrays of n rows."""
-
-    observation: Any
-    reward: NDArray[np.float64]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    info: dict[str, NDArray[Any]]
-
-
-class Engine:
+class Engine(Run):
     """Steps slots in a world model, and the anchors among them for real.
 
     Every episode is decided at its start to be imagined or an anchor. A blocking anchor *is* the real episode, and the model
@@ -52,243 +37,67 @@ class Engine:
         real: real execution.
         model: the world model, bound to the environment.
         schedule: which episodes are anchors.
-        options: everything else.
+        options: everything else; ``pairs`` and ``max_episode_steps`` as they are for this model and environment.
 
     Raises:
         ValueError: starts from the buffer or teacher forcing are asked for, and the environment is factored.
     """
 
-    def __init__(self, real: RealExecution, model: WorldModel, *, schedule: Schedule, options: EngineOptions) -> None:
-        self.real = real
-        self.model = model
-        self.options = options
-        self.episodes = Episodes(schedule, num_slots=options.num_slots)
-        self.ledger = Ledger(real.interface, episodes=self.episodes, options=options)
-        self.stream, self.buffer = self.ledger.stream, self.ledger.buffer
-        aside = options.update_mode == "background" and model.learns_aside
-        self.learner = Learner(model, self.buffer, every=options.update_every, aside=aside)
-        self.verification: Verification | None = None
-        self._behind = BackgroundAnchors(real, max_in_flight=options.max_in_flight)
-        if options.pairs == "teacher_forced" and real.interface.factored is not None:
-            raise ValueError(
-                'pairs="teacher_forced" needs observations that say all about the state; a factored environment keeps a state of '
-                'its own: pairs="open_loop"'
-            )
-        self._state: Any = None
-        # Without a seed no two runs are alike, as everywhere in Gymnasium.
-        self.reseed(int(np.random.SeedSequence().generate_state(1)[0] >> 1) if options.seed is None else options.seed)
-
-    def reseed(self, seed: int) -> None:
-        """Begin the run anew from ``seed``: episode numbers, starts, anchor choices. What was learnt stays."""
-        self.seed = int(seed)
-        self.rng = np.random.default_rng([self.seed, 0])
-        self.episodes.reseed(self.seed)
-        if self.ledger.starts is not None:
-            self.ledger.starts.forget_last()
-
-    @property
-    def cost(self) -> Cost:
-        """What has been spent so far."""
-        return self.ledger.cost
-
-    @property
-    def unknown(self) -> int:
-        """Real episodes or steps whose grade infrastructure lost."""
-        return self.ledger.unknown
-
-    def reset(
-        self, slots: NDArray[np.int64], seeds: list[int | None], options: Mapping[str, Any] | None
-    ) -> tuple[Any, dict[str, NDArray[Any]]]:
+    def reset(self, slots: NDArray[np.int64], seeds: list[int | None], options: Mapping[str, Any] | None) -> tuple[Any, StepInfo]:
         """Start the next episodes, one in each of ``slots``."""
         self.poll()
+        self._submit_recorded(slots)  # a limit outside may have cut these short
+        episodes = self.episodes
         explicit = np.array([seed is not None or options is not None for seed in seeds])
-        unbranched = explicit | self.episodes.opened[slots]
+        unbranched = explicit | episodes.opened[slots]
         start_seeds = self._decide(slots, seeds, options)
-        self.episodes.limit[slots] = self.options.step_limit(self.buffer.added)
+        episodes.limit[slots] = min(self.options.step_limit(self.buffer.added), NO_LIMIT)
 
-        def reset(rows: NDArray[np.int64]) -> tuple[Any, dict[str, NDArray[Any]]]:
-            return self.real.start(slots[rows], start_seeds[rows], options=options, keep=self.episodes.opened[slots[rows]])
+        def reset(rows: NDArray[np.int64]) -> tuple[Any, StepInfo]:
+            return self.real.start(slots[rows], start_seeds[rows], options=options, keep=episodes.opened[slots[rows]])
 
         if self.ledger.starts is None:
+            real = np.ones(len(slots), bool)
             observation, info = reset(np.arange(len(slots)))
         else:
-            real = unbranched | self.episodes.anchor[slots]
-            observation, info = self.ledger.starts.mixed(self.episodes.group[slots], real=real, reset=reset, rng=self.rng)
-        self.episodes.context[slots] = info["context"]
-        if self.verification is not None:
-            replayable = self._replayable(slots, unbranched)
-            self.verification.log.begin(slots, self.episodes.header(slots, start_seeds), options=options, replayable=replayable)
-        for row in np.flatnonzero(self.episodes.anchor[slots] & ~self.episodes.opened[slots]):
-            self._behind.record(int(slots[row]), self._recording(int(slots[row]), int(start_seeds[row]), options))
-        started = time.perf_counter()
-        state = self.model.begin(observation, info, self.rng)
-        self.cost.predict_s += time.perf_counter() - started
+            real = unbranched | episodes.anchor[slots] | (len(self.buffer) == 0)
+            observation, info = self.ledger.starts.mixed(episodes.group[slots], real=real, reset=reset, rng=self.rng)
+        info.imagined = self.options.imagined_info
+        episodes.context[slots], episodes.at_reset[slots] = info["context"], real
+        recorded = episodes.anchor[slots] & ~episodes.opened[slots]
+        if recorded.any() or self.recorder.active:
+            header = episodes.header(slots, start_seeds)
+            replayable = (unbranched | (self.ledger.starts is None)) & ~episodes.anchor[slots]
+            self.recorder.begin(slots, header, options=options, replayable=replayable, recorded=recorded)
+        with self.cost.timing("predict_s"):
+            state = self.model.begin(observation, info, self.rng)
         if self._state is None:  # the other slots cannot be stepped before they are reset, so any state will do
             self._state = batch.take(state, np.zeros(self.options.num_slots, np.int64))
         whole = len(slots) == self.options.num_slots
         self._state = state if whole else batch.put(self._state, slots, state)
-        return observation, info | self.episodes.info(slots)
+        episodes.changed()
+        episodes.put_info(info, slots)
+        return observation, info
 
-    def step(self, slots: NDArray[np.int64], actions: Any) -> EngineStep:
-        """One step of each of ``slots``, in the model or for real."""
-        self.poll()
-        prediction = self._imagine(slots, actions)
-        self.episodes.steps[slots] += 1
-        result = self._from_prediction(slots, prediction)
-        rows = np.flatnonzero(self.episodes.opened[slots])
-        if len(rows):
-            result = self._execute(slots, rows, actions, prediction, result)
-        if self._behind.recordings:
+    def step(self, slots: NDArray[np.int64], actions: Any) -> Step:
+        """One step of each of ``slots``, in the model or for real; its info is a :class:`~wmrl_gym.engine.info.StepInfo`."""
+        if self._background.in_flight:
+            self.poll()
+        at = slice(None) if len(slots) == self.options.num_slots else slots
+        prediction = self._imagine(at, len(slots), actions)
+        self.episodes.steps[at] += 1
+        result = self._from_prediction(at, len(slots), prediction)
+        if np.count_nonzero(self.episodes.opened):
+            rows = np.flatnonzero(self.episodes.opened[slots])
+            if len(rows):
+                result = self._execute(slots, rows, actions, prediction, result)
+        if self.recorder.active:
             self._record(slots, actions, prediction, result)
-        if self.verification is not None:
-            self.verification.log.step(slots, actions, prediction)
         if self.ledger.uncertainty is not None:
             due = prediction.reward_due & prediction.reward_valid
             self.ledger.uncertainty.predicted(self.episodes.context[slots[due]], prediction.reward_std[due])
         self.learn()
         return result
-
-    @property
-    def measures(self) -> dict[str, float]:
-        """What the model said of its last update."""
-        return self.learner.measures
-
-    def learn(self) -> None:
-        """Update the model if enough real transitions are new; a model that knows nothing is not waited with."""
-        self.learner.learn(self.rng)
-        self.cost.update_s += self.learner.spent()
-
-    def update_model(self) -> None:
-        """Update the model on the real transitions that it has not seen, and wait for that."""
-        self.learner.update(self.rng)
-        self.cost.update_s += self.learner.spent()
-
-    def learn_from(self, recorded: Transitions) -> None:
-        """Take in real steps that were recorded elsewhere: the model is fitted to them, and branched rollouts start at them too.
-
-        They count as real transitions, but neither as executed nor as anchors: nobody asked the model before they were known.
-        """
-        prior = checked_prior(recorded, self.model, self.real.interface, starts=self.ledger.starts is not None)
-        if not len(prior):
-            return
-        self.learner.learn_from(prior, self.rng)
-        self.cost.update_s += self.learner.spent()
-        self.ledger.start_at(prior)
-
-    def warm_up(self, executions: int, *, seconds: float = np.inf) -> int:
-        """Run random actions for real, side by side, until so many steps were executed, and fit the model on them.
-
-        Returns:
-            The number of steps executed: at least ``executions``, unless ``seconds`` ran out.
-        """
-        began, before = time.monotonic(), self.buffer.added
-
-        def take(steps: list[RealStep]) -> int:
-            self.ledger.take_in(steps)
-            return self.buffer.added - before
-
-        execute_random(self.real, executions=executions, seconds=seconds, seed=self.seed, take=take)
-        self.cost.wait_s += time.monotonic() - began
-        self.update_model()
-        return self.buffer.added - before
-
-    def poll(self) -> None:
-        """Take in the background anchors that have finished."""
-        for recording, steps in self._behind.finished():
-            self.ledger.arrived(recording, steps)
-
-    def keep_log(self) -> None:
-        """Keep what is needed to execute imagined episodes after all, see :meth:`verify`.
-
-        Raises:
-            ValueError: there is one real environment, no way to make a second, and it may be busy.
-        """
-        if self.verification is None:
-            self.verification = Verification(
-                self.real, behind=self._behind, ledger=self.ledger, episodes=self.episodes, options=self.options
-            )
-
-    def verify(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.bool_], dict[int, float]]:
-        """Execute imagined episodes after all, see :meth:`~wmrl_gym.engine.verification.Verification.execute`."""
-        assert self.verification is not None, "keep_log() comes first"
-        return self.verification.execute(slots)
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for all background anchors, at most ``timeout_s`` seconds; returns whether none is left."""
-        started = time.perf_counter()
-        self._behind.wait(timeout_s)
-        self.cost.wait_s += time.perf_counter() - started
-        self.poll()
-        return self._behind.in_flight == 0
-
-    def wait_for_one(self) -> None:
-        """Wait until one background anchor has finished, if any runs."""
-        started = time.perf_counter()
-        self._behind.wait_for_one()
-        self.cost.wait_s += time.perf_counter() - started
-        self.poll()
-
-    def collect_late(self) -> Late:
-        """The late truths that arrived since the last call, by pair number, and the numbers of those that never will.
-
-        The first call starts the collection.
-        """
-        return self.ledger.collect_late()
-
-    def runs_for_real(self, slot: int) -> bool:
-        """Whether the present episode of a slot is a real one, step by step."""
-        return bool(self.episodes.opened[slot])
-
-    @property
-    def in_flight(self) -> int:
-        """Background anchors that wait or run."""
-        return self._behind.in_flight
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that changes in a run, but for what the model has learnt: numbers, arrays and batches.
-
-        Background anchors that have not finished are kept as recordings, and run again after loading.
-
-        Raises:
-            RuntimeError: a real episode of an environment that cannot be saved is under way.
-        """
-        self.poll()
-        self.learner.settle()
-        self.cost.update_s += self.learner.spent()
-        return {
-            "seed": self.seed,
-            "rng": self.rng.bit_generator.state,
-            "learnt": self.learner.learnt,
-            "ledger": self.ledger.state_dict(),
-            "episodes": self.episodes.state_dict(),
-            "state": self._state,
-            "real": self.real.state_dict(),
-            "recordings": deepcopy(self._behind.recordings),
-            "unfinished": deepcopy(self._behind.unfinished),
-            "log": None if self.verification is None else self.verification.log.state_dict(),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` described."""
-        self._behind.cancel()
-        self.learner.restore(state["learnt"])
-        self.reseed(state["seed"])
-        self.rng.bit_generator.state = state["rng"]
-        self.ledger.load_state_dict(state["ledger"])
-        self.episodes.load_state_dict(state["episodes"])
-        self._state = state["state"]
-        self.real.load_state_dict(state["real"])
-        if self.verification is not None and state["log"] is not None:
-            self.verification.log.load_state_dict(state["log"])
-        self._behind.recordings = deepcopy(state["recordings"])
-        for recording in state["unfinished"]:
-            self._behind.resubmit(deepcopy(recording))
-
-    def close(self) -> None:
-        """Stop real execution, and the update that runs in the background."""
-        self._behind.cancel()
-        self.learner.close()
-        self.real.close()
 
     def _decide(self, slots: NDArray[np.int64], seeds: list[int | None], options: Mapping[str, Any] | None) -> NDArray[np.int64]:
         """Number the next episodes, decide which are anchors, and give the seeds of their starts."""
@@ -299,10 +108,20 @@ class Engine:
         else:
             # A model that knows nothing is no use: its episodes are real, whatever the schedule says.
             now.anchor[slots], now.propensity[slots] = True, 1.0
+            if self.options.max_model_steps is not None:
+                self._warn_endless("this first episode is real, since the model knows nothing yet")
         now.opened[slots] = now.anchor[slots] & (self.options.anchor_mode == "blocking" or not fitted)
-        for slot in [slot for slot in self._behind.recordings if slot in slots]:
-            self.ledger.lose(self._behind.drop(slot))
         return drawn
+
+    def _warn_endless(self, why: str) -> None:
+        """Say once that a real episode without a limit may never end, so that nothing is imagined after it."""
+        if self._endless:
+            self._endless = False
+            warnings.warn(
+                f"{why}, and the environment has no time limit: should its episodes not end by themselves, nothing will ever be "
+                "imagined. Give them one: max_episode_steps=..., or gymnasium.wrappers.TimeLimit below the world model",
+                stacklevel=2,
+            )
 
     def _of_starts(
         self, slots: NDArray[np.int64], seeds: NDArray[np.int64], options: Mapping[str, Any] | None
@@ -311,135 +130,133 @@ class Engine:
         if self.ledger.uncertainty is None:
             return None
         observation, info = self.real.start(slots, seeds, options=options, keep=np.zeros(len(slots), bool))
-        started = time.perf_counter()
         own = int(mix(self.seed, 3, self.episodes.number[slots[:1]])[0])
-        probed = probe(self.model, observation, info, space=self.real.interface.action_space, seed=own)
-        self.cost.predict_s += time.perf_counter() - started
+        with self.cost.timing("predict_s"):
+            probed = probe(self.model, observation, info, space=self.real.interface.action_space, seed=own)
         return self.ledger.uncertainty.of(info["context"], probed)
 
-    def _recording(self, slot: int, seed: int, options: Mapping[str, Any] | None) -> Recording:
-        return Recording(
-            episode=int(self.episodes.number[slot]),
-            group=int(self.episodes.label(self.episodes.group[[slot]])[0]),
-            context=int(self.episodes.context[slot]),
-            propensity=float(self.episodes.propensity[slot]),
-            seed=seed,
-            options=options,
-        )
-
-    def _replayable(self, slots: NDArray[np.int64], unbranched: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Imagined episodes that start at a real reset and are not to be executed anyway."""
-        from_reset = np.ones(len(slots), bool) if self.ledger.starts is None else unbranched
-        return from_reset & ~self.episodes.anchor[slots]
-
-    @property
-    def by_depth(self) -> bool:
-        """Whether a reward's error depends on how many predictions in a row it was made of: the state itself is predicted."""
-        rolled = self.options.pairs == "open_loop" or self.options.anchor_mode == "background"
-        return rolled and self.real.interface.factored is None
-
-    def _imagine(self, slots: NDArray[np.int64], actions: Any) -> Prediction:
-        started = time.perf_counter()
-        whole = len(slots) == self.options.num_slots
-        state, prediction = self.model.step(self._state if whole else batch.take(self._state, slots), actions, self.rng)
-        self.cost.predict_s += time.perf_counter() - started
-        self.cost.imagined += len(slots)
-        self._state = state if whole else batch.put(self._state, slots, state)
-        check_prediction(prediction, self.real.interface.observation_space, len(slots))
+    def _imagine(self, at: NDArray[np.int64] | slice, n: int, actions: Any) -> Prediction:
+        whole, cost = isinstance(at, slice), self.ledger.cost
+        began = time.perf_counter()
+        state, prediction = self.model.step(self._state if whole else batch.take(self._state, _rows(at)), actions, self.rng)
+        cost.predict_s += time.perf_counter() - began
+        cost.imagined += n
+        self._state = state if whole else batch.put(self._state, _rows(at), state)
+        self._check(prediction, n)
         return prediction
 
-    def _from_prediction(self, slots: NDArray[np.int64], prediction: Prediction) -> EngineStep:
-        late = self.episodes.steps[slots] >= self.episodes.limit[slots]
-        truncated = prediction.truncated | (late & ~prediction.terminated)
-        due = prediction.reward_due & prediction.reward_valid
-        reward = np.where(due, prediction.reward, 0.0)
-        info = {key: value.copy() for key, value in prediction.info.items()} | self.episodes.info(slots)
-        info["wm_reward"] = np.where(due, prediction.reward, np.nan)
-        info["wm_reward_std"] = np.where(due, prediction.reward_std, np.nan)
-        info["reward_due"] = prediction.reward_due.copy()
-        info["reward_valid"] = prediction.reward_valid.copy()
-        return EngineStep(prediction.observation, reward, prediction.terminated.copy(), truncated, info)
-
-    def _execute(
-        self, slots: NDArray[np.int64], rows: NDArray[np.int64], actions: Any, prediction: Prediction, result: EngineStep
-    ) -> EngineStep:
-        """Run the blocking anchors at ``rows`` for real; what they return replaces what was imagined."""
-        started = time.perf_counter()
-        real = self.real.step(slots[rows], take_samples(self.real.interface.action_space, actions, rows))
-        self.cost.wait_s += time.perf_counter() - started
-        self.ledger.charge(real)
-        step = real.step
-        observation = batch.put(result.observation, rows, step.observation)
-        result.reward[rows] = np.where(step.reward_valid & step.reward_due, step.reward, 0.0)
-        result.terminated[rows], result.truncated[rows] = step.terminated, step.truncated
-        if self.real.interface.factored is not None and self.options.max_episode_steps is not None:
-            # Elsewhere the environment's own TimeLimit wrapper does this.
-            late = self.episodes.steps[slots[rows]] >= self.options.max_episode_steps
-            result.truncated[rows] |= late & ~step.terminated
-        info = result.info
-        for key in info.keys() & step.info.keys():
-            info[key][rows] = step.info[key]
-        counted = step.reward_valid & step.reward_due
-        info["reward_due"][rows], info["reward_valid"][rows] = step.reward_due, step.reward_valid
-        info["real_reward"][rows] = np.where(counted, step.reward, np.nan)
-        # A model that knows nothing, or that believes the episode to be over, has predicted nothing.
-        both = counted & prediction.reward_due[rows] & prediction.reward_valid[rows] & self.model.fitted
-        if self.options.pairs == "open_loop":
-            both &= ~self.episodes.imagined_over[slots[rows]]
-            self.episodes.imagined_over[slots[rows]] |= prediction.terminated[rows]
-        self._pair_up(slots[rows[both]], rows[both], prediction, step.reward[both], info)
-        self.ledger.unknown += int((~step.reward_valid).sum())
-        ended = result.terminated[rows] | result.truncated[rows]
-        self.episodes.opened[slots[rows[ended]]] = False
-        for steps in self.episodes.steps[slots[rows[ended]]].tolist():
-            self.ledger.spend(steps)
-        if self.options.pairs == "teacher_forced":
-            self._force(slots[rows], step.observation, {**step.info, "context": self.episodes.context[slots[rows]]})
-        return EngineStep(observation, result.reward, result.terminated, result.truncated, info)
-
-    def _force(self, slots: NDArray[np.int64], observation: Any, info: dict[str, NDArray[Any]]) -> None:
-        started = time.perf_counter()
-        self._state = batch.put(self._state, slots, self.model.begin(observation, info, self.rng))
-        self.cost.predict_s += time.perf_counter() - started
-
-    def _pair_up(
-        self,
-        at: NDArray[np.int64],
-        rows: NDArray[np.int64],
-        prediction: Prediction,
-        real: NDArray[np.float64],
-        info: dict[str, NDArray[Any]],
-    ) -> None:
-        """Send the pairs of the slots ``at``, which stand at ``rows`` of this step's batch, to the stream."""
-        if not len(rows):
-            return
-        info["pair"][rows] = number = self.ledger.numbers(len(rows))
-        self.ledger.send(
-            Pairs(
-                number,
-                prediction.reward[rows].astype(np.float64),
-                prediction.reward_std[rows].astype(np.float64),
-                real.astype(np.float64),
-                self.episodes.label(self.episodes.group[at]),
-                self.episodes.number[at],
-                self.episodes.steps[at],
-                self.episodes.context[at],
-                self.episodes.propensity[at],
-            )
+    def _from_prediction(self, at: NDArray[np.int64] | slice, n: int, prediction: Prediction) -> Step:
+        """What imagined steps return; the prediction's own arrays stand in it, to be copied before they are written."""
+        due, truncated = prediction.reward_due & prediction.reward_valid, prediction.truncated
+        late = self.episodes.steps[at] >= self.episodes.limit[at]
+        if np.count_nonzero(late):
+            truncated = truncated | (late & ~prediction.terminated)
+        info = StepInfo(n, prediction.info, imagined=self.options.imagined_info)
+        self.episodes.put_info(info, at)
+        info["reward_due"], info["reward_valid"] = prediction.reward_due, prediction.reward_valid
+        paying = np.count_nonzero(due)
+        if paying == n:
+            reward = prediction.reward.astype(np.float64)
+            info["wm_reward"] = np.asarray(prediction.reward, np.float64)
+            info["wm_reward_std"] = np.asarray(prediction.reward_std, np.float64)
+        else:
+            reward = np.where(due, prediction.reward, 0.0)
+            if paying:
+                info["wm_reward"] = np.where(due, prediction.reward, np.nan)
+                info["wm_reward_std"] = np.where(due, prediction.reward_std, np.nan)
+        return Step(
+            prediction.observation,
+            reward,
+            prediction.terminated,
+            truncated,
+            prediction.reward_due,
+            prediction.reward_valid,
+            info,
         )
 
-    def _record(self, slots: NDArray[np.int64], actions: Any, prediction: Prediction, result: EngineStep) -> None:
-        """Note the actions of the background anchors, and submit those whose imagined episode has ended."""
+    def _execute(
+        self, slots: NDArray[np.int64], rows: NDArray[np.int64], actions: Any, prediction: Prediction, result: Step
+    ) -> Step:
+        """Run the blocking anchors at ``rows`` for real; what they return replaces what was imagined."""
+        with self.cost.timing("wait_s"):
+            real = self.real.step(slots[rows], take_samples(self.real.interface.action_space, actions, rows))
+        self.ledger.charge(real)
+        result = writable(result, batch.put(result.observation, rows, real.step.observation))
+        step, info, at = real.step, result.info, slots[rows]
+        counted = self._put_real(rows, at, real, result)
+        # A model that knows nothing, or that predicts that the episode is over, has predicted no reward.
+        both = counted & prediction.reward_due[rows] & prediction.reward_valid[rows] & self.model.fitted
+        if self.options.pairs == "open_loop":
+            both &= ~self.episodes.imagined_over[at]
+            self.episodes.imagined_over[at] |= prediction.terminated[rows]
+        if both.any():
+            info["pair"][rows[both]] = self.ledger.pair_up(at[both], prediction, rows[both], step.reward[both])
+        self.ledger.unknown += int((~step.reward_valid).sum())
+        ended = result.terminated[rows] | result.truncated[rows]
+        self.episodes.opened[at[ended]] = False
+        for steps in self.episodes.steps[at[ended]].tolist():
+            self.ledger.spend(steps)
+        if self.options.pairs == "teacher_forced":
+            with self.cost.timing("predict_s"):
+                known = StepInfo(len(rows), {**step.info, "context": self.episodes.context[at]})
+                self._state = batch.put(self._state, at, self.model.begin(step.observation, known, self.rng))
+        return result
+
+    def _put_real(self, rows: NDArray[np.int64], at: NDArray[np.int64], real: RealStep, result: Step) -> NDArray[np.bool_]:
+        """Put what real steps returned in the place of what was imagined; which of them pay a known reward, bool."""
+        step, info = real.step, result.info
+        counted = step.reward_valid & step.reward_due
+        result.reward[rows] = np.where(counted, step.reward, 0.0)
+        result.terminated[rows], result.truncated[rows] = step.terminated, step.truncated
+        taken = self.episodes.steps[at]
+        if self.options.max_episode_steps is not None:
+            result.truncated[rows] |= (taken >= self.options.max_episode_steps) & ~step.terminated
+        elif taken.max() == _LONG:
+            self._warn_endless(f"a real episode has gone on for {_LONG:,} steps")
+        put_own(info, rows, real)  # type: ignore[arg-type]
+        result.reward_due[rows], result.reward_valid[rows] = step.reward_due, step.reward_valid
+        info["real_reward"][rows] = np.where(counted, step.reward, np.nan)
+        return counted
+
+    def _record(self, slots: NDArray[np.int64], actions: Any, prediction: Prediction, result: Step) -> None:
+        """Keep what was done, and submit the background anchors whose imagined episode has ended."""
+        pairs = self.recorder.pairs(slots, prediction.reward_due & prediction.reward_valid)
+        pair = np.full(len(slots), NO_PAIR, np.int64)
+        if pairs.any():
+            pair[pairs] = self.ledger.numbers(int(pairs.sum()))
+            result.info["pair"][pairs] = pair[pairs]
+        self.recorder.step(slots, actions, prediction, pair)
         over = result.terminated | result.truncated
-        for row in np.flatnonzero(np.isin(slots, list(self._behind.recordings))).tolist():
-            recording = self._behind.recordings[int(slots[row])]
-            number = NO_PAIR
-            if prediction.reward_due[row] and prediction.reward_valid[row]:
-                number = int(self.ledger.numbers(1)[0])
-            result.info["pair"][row] = number
-            action = sample_at(self.real.interface.action_space, actions, row)
-            recording.note(action, number, float(prediction.reward[row]), float(prediction.reward_std[row]))
-            if over[row]:
-                started = time.perf_counter()
-                self._behind.submit(int(slots[row]))
-                self.cost.wait_s += time.perf_counter() - started
+        if over.any():
+            self._submit_recorded(slots[over])
+
+    def _submit_recorded(self, slots: NDArray[np.int64]) -> None:
+        if self.recorder.active:
+            for recording in self.recorder.ended(slots):
+                if recording.actions:
+                    with self.cost.timing("wait_s"):
+                        self._background.submit(recording)
+
+
+def _rows(at: NDArray[np.int64] | slice) -> NDArray[np.int64]:
+    assert not isinstance(at, slice)
+    return at
+
+
+def writable(step: Step, observation: Any) -> Step:
+    """A step with copies of what a prediction holds, and another observation."""
+    info = step.info
+    for key, column in info.items():
+        info[key] = deepcopy(column)
+    ended, cut = step.terminated.copy(), step.truncated.copy()
+    return Step(observation, step.reward, ended, cut, info["reward_due"], info["reward_valid"], info)
+
+
+def put_own(info: StepInfo, rows: NDArray[np.int64], real: RealStep) -> None:
+    """The environment's own info of real steps, in the place of what was predicted of it."""
+    for key, column in real.step.info.items():
+        if key in info:
+            info[key][rows] = column
+    own = {key: column for key, column in real.step.info.items() if key not in info}
+    for at, row in enumerate(rows.tolist()):
+        info.set_own(row, real.own[at] if real.own else {key: column[at] for key, column in own.items()})

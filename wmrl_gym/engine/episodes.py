@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym.corrections import AnchorDecision, AnchorSchedule, EpisodeStart
-from wmrl_gym.engine.background import NO_PAIR
 from wmrl_gym.randomness import mix
+
+NO_LIMIT = 2**62
+"""Steps of an episode that nothing cuts short."""
 
 
 class Schedule(Protocol):
@@ -32,11 +34,12 @@ class Episodes:
         self._base = self.schedule = schedule
         n = num_slots
         self.number, self.group, self.steps, self.context = (np.zeros(n, np.int64) for _ in range(4))
-        self.anchor, self.opened, self.imagined_over = (np.zeros(n, bool) for _ in range(3))
-        self.propensity, self.limit = np.ones(n), np.full(n, np.inf)
+        self.anchor, self.opened, self.imagined_over, self.at_reset = (np.zeros(n, bool) for _ in range(4))
+        self.propensity, self.limit = np.ones(n), np.full(n, NO_LIMIT)
         self.seed = 0
         self.run, self.next = 0, 0
         self.begun, self.anchored = 0, 0
+        self._shown: dict[str, NDArray[Any]] | None = None
 
     def reseed(self, seed: int) -> None:
         """Number episodes anew, and choose anchors by ``seed``."""
@@ -89,33 +92,35 @@ class Episodes:
 
     def label(self, groups: NDArray[np.int64]) -> NDArray[np.int64]:
         """Labels of groups in the stream: numbers restart with every run, and pairs of two runs must not meet in a group."""
-        return groups + (self.run << 40)
+        return groups + (self.run << _RUN)
 
     def header(self, slots: NDArray[np.int64], seeds: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """What a log keeps of the episodes that begin in ``slots``."""
-        numbers = {"episode": self.number, "group": self.group, "context": self.context}
+        numbers = {
+            "episode": self.number,
+            "group": self.label(self.group),
+            "context": self.context,
+            "propensity": self.propensity,
+        }
         return {name: values[slots] for name, values in numbers.items()} | {"seed": seeds}
 
-    def info(self, slots: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        """The info keys that are always there."""
-        n = len(slots)
-        nan = np.full(n, np.nan)
-        return {
-            "anchor": self.anchor[slots],
-            "group": self.group[slots],
-            "propensity": self.propensity[slots],
-            "context": self.context[slots],
-            "depth": self.steps[slots],
-            "pair": np.full(n, NO_PAIR, np.int64),
-            "wm_reward": nan,
-            "wm_reward_std": nan.copy(),
-            "real_reward": nan.copy(),
-            "calibrated_reward": nan.copy(),
-            "residual_var": nan.copy(),
-            "reward_due": np.zeros(n, bool),
-            "reward_valid": np.ones(n, bool),
-            "weight": np.ones(n),
-        }
+    def put_info(self, info: dict[str, NDArray[Any]], slots: NDArray[np.int64] | slice) -> None:
+        """Say in the info of a step what is known of the episodes; what stays the same until a reset is shared between steps."""
+        if isinstance(slots, slice):
+            if self._shown is None:
+                self._shown = {name: getattr(self, name).copy() for name in _INFO}
+            info.update(self._shown)
+        else:
+            info.update({name: getattr(self, name)[slots] for name in _INFO})
+        info["depth"] = self.steps[slots].copy()
+
+    def changed(self) -> None:
+        """Episodes have begun, so that their info is another."""
+        self._shown = None
+
+    def is_of_this_run(self, label: int) -> bool:
+        """Whether a label is that of a group of the present run."""
+        return label >> _RUN == self.run
 
     def state_dict(self) -> dict[str, Any]:
         """Arrays, counters, and what the schedule remembers."""
@@ -127,6 +132,7 @@ class Episodes:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state; :meth:`reseed` with its seed comes first."""
+        self.changed()
         for name, value in state["arrays"].items():
             setattr(self, name, value.copy())
         for name, value in state["counters"].items():
@@ -135,5 +141,8 @@ class Episodes:
             self.schedule.load_state_dict(state["schedule"])  # type: ignore[attr-defined]
 
 
-_ARRAYS = ("number", "group", "steps", "context", "anchor", "opened", "imagined_over", "propensity", "limit")
+_RUN = 40
+"""Bits of a group's number below those of its run."""
+_INFO = ("anchor", "group", "propensity", "context")
+_ARRAYS = ("number", "group", "steps", "context", "anchor", "opened", "imagined_over", "at_reset", "propensity", "limit")
 _COUNTERS = ("run", "next", "begun", "anchored")

@@ -1,4 +1,4 @@
-"""Real execution behind an imagined environment: one protocol over factored environments and over plain Gymnasium ones."""
+"""Real execution of an imagined environment's episodes: what it is, and how a factored environment is executed."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import batch_space, iterate
+from gymnasium.wrappers import RecordEpisodeStatistics
 from numpy.typing import NDArray
 
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
+from wmrl_gym.engine.info import StepInfo
 from wmrl_gym.factored import Factored, Outcome, Step, resolve
-from wmrl_gym.slots import stack_samples
+from wmrl_gym.samples import stack_samples
 from wmrl_gym.world_models import Interface
+
+Actions: TypeAlias = Iterable[Any] | Callable[[NDArray[np.bool_] | None], Any]
+"""An episode's actions, unbatched: all of them, or a function of the mask of legal ones, which ends the episode by None."""
 
 
 def unstack(space: gym.Space[Any], items: Any, n: int) -> list[Any]:
@@ -31,13 +36,33 @@ def unstack(space: gym.Space[Any], items: Any, n: int) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class RealStep:
-    """One really executed step of n rollouts: what it returned, what a world model can learn from it, what it cost."""
+    """One really executed step of n rollouts.
+
+    Args:
+        step: what it returned.
+        transitions: what a world model can learn from it; without the rows whose observation was not finite.
+        cpu_s: CPU seconds that it cost.
+        wall_s: seconds that it ran.
+        own: the environment's own info of each row; [] where ``step.info`` says all.
+        finite: bool, shape (n,): the rows whose observation was finite; None where all were.
+    """
 
     step: Step
     transitions: Transitions
     cpu_s: float
     wall_s: float
-    raw_info: list[dict[str, Any]] = field(default_factory=list)
+    own: list[dict[str, Any]] = field(default_factory=list)
+    finite: NDArray[np.bool_] | None = None
+
+    @property
+    def usable(self) -> NDArray[np.bool_]:
+        """The rows whose observation was finite, so that they stand in ``transitions``: bool, shape (n,)."""
+        return np.ones(len(self.step.reward), bool) if self.finite is None else self.finite
+
+    @property
+    def over(self) -> NDArray[np.bool_]:
+        """The rows whose episode has ended: bool, shape (n,)."""
+        return self.step.terminated | self.step.truncated
 
 
 class RealExecution(ABC):
@@ -47,11 +72,16 @@ class RealExecution(ABC):
     """
 
     interface: Interface
+    masked = False
+    """Whether the environment says which actions are legal."""
 
     def __init__(self, max_real: int) -> None:
         if max_real < 1:
             raise ValueError(f"max_real must be at least 1, got {max_real}")
         self.max_real = max_real
+        self._fresh()
+
+    def _fresh(self) -> None:
         self._threads: ThreadPoolExecutor | None = None
         self._lock, self._closing = threading.Lock(), threading.Event()
 
@@ -61,7 +91,7 @@ class RealExecution(ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._threads, self._lock, self._closing = None, threading.Lock(), threading.Event()
+        self._fresh()
 
     @property
     def spare(self) -> bool:
@@ -78,11 +108,11 @@ class RealExecution(ABC):
     @abstractmethod
     def start(
         self, slots: NDArray[np.int64], seeds: NDArray[np.int64], *, options: Mapping[str, Any] | None, keep: NDArray[np.bool_]
-    ) -> tuple[Any, dict[str, NDArray[Any]]]:
+    ) -> tuple[Any, StepInfo]:
         """Start an episode for each of n ``slots``; those to ``keep`` stay open for :meth:`step`.
 
         Returns:
-            The observations as a batch, and arrays of n rows: the infos that are numbers, and ``context`` always.
+            The observations as a batch, and their info, with ``context`` always.
         """
 
     @abstractmethod
@@ -90,12 +120,21 @@ class RealExecution(ABC):
         """Execute one action (of the batch ``actions``) in each of the open ``slots``."""
 
     @abstractmethod
-    def replay(self, seed: int, options: Mapping[str, Any] | None, actions: Iterable[Any]) -> list[RealStep]:
-        """Run a whole episode from its start with the given (unbatched) actions, until it ends or they do. Thread-safe."""
+    def replay(self, seed: int, options: Mapping[str, Any] | None, actions: Actions) -> list[RealStep]:
+        """Run a whole episode from its start with the given actions, until it or they end, or one is illegal. Thread-safe."""
 
-    def submit(self, seed: int, options: Mapping[str, Any] | None, actions: Iterable[Any]) -> Future[list[RealStep]]:
+    def submit(self, seed: int, options: Mapping[str, Any] | None, actions: Actions) -> Future[list[RealStep]]:
         """:meth:`replay`, in the background."""
         return self.threads.submit(self.replay, seed, options, actions)
+
+    def action_masks(self, slot: int, *, start: bool) -> NDArray[np.bool_] | None:
+        """Which actions are legal now in an open slot, or at the real start that its episode had: bool; None: not known."""
+        return None
+
+    @property
+    def skipped(self) -> int:
+        """Real steps and starts that were left out because their observation was not finite."""
+        return 0
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -119,6 +158,18 @@ class RealExecution(ABC):
             self._threads.shutdown(wait=True, cancel_futures=True)
             self._threads = None
 
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise RuntimeError("real execution was closed in the middle of an episode")
+
+
+def chooser(actions: Actions) -> Callable[[NDArray[np.bool_] | None], Any]:
+    """A function of the mask that gives the next action, None after the last."""
+    if callable(actions):
+        return actions
+    left = iter(actions)
+    return lambda mask: next(left, None)
+
 
 class FactoredExecution(RealExecution):
     """Real execution of a factored environment: only outcomes are executed, so any number of rollouts share one pool.
@@ -127,24 +178,37 @@ class FactoredExecution(RealExecution):
         factored: the environment's parts.
         max_real: outcomes executed at once.
         owned: whether :meth:`close` closes ``factored`` too.
+        statistics: the RecordEpisodeStatistics around the environment, which is never stepped itself: its statistics of real
+            episodes are kept here.
     """
 
-    def __init__(self, factored: Factored[Any, Any], *, max_real: int = 1, owned: bool = True) -> None:
+    def __init__(
+        self,
+        factored: Factored[Any, Any],
+        *,
+        max_real: int = 1,
+        owned: bool = True,
+        statistics: RecordEpisodeStatistics[Any, Any] | None = None,
+    ) -> None:
         super().__init__(max_real)
         self.factored = factored
         self.owned = owned
+        self.statistics = statistics
         self.interface = Interface(factored.observation_space, factored.action_space, factored.reward_range, factored)
         self._open: dict[int, tuple[Any, Any]] = {}
+        self._counts: dict[int, tuple[float, int, float]] = {}
 
     def start(
         self, slots: NDArray[np.int64], seeds: NDArray[np.int64], *, options: Mapping[str, Any] | None, keep: NDArray[np.bool_]
-    ) -> tuple[Any, dict[str, NDArray[Any]]]:
+    ) -> tuple[Any, StepInfo]:
         observation, info = self.factored.start(seeds, options)
         if keep.any():
             state = self.factored.begin(observation, info)
             for row in np.flatnonzero(keep).tolist():
                 self._open[int(slots[row])] = (batch.take(state, [row]), batch.take(observation, [row]))
-        return observation, info
+        if self.statistics is not None:
+            self._counts |= {slot: (0.0, 0, time.perf_counter()) for slot in slots[keep].tolist()}
+        return observation, StepInfo(len(slots), info)
 
     def step(self, slots: NDArray[np.int64], actions: Any) -> RealStep:
         opened = [self._open[int(slot)] for slot in slots]
@@ -152,24 +216,25 @@ class FactoredExecution(RealExecution):
         after, real = self._advance(state, observation, actions, pool=self.threads if len(slots) > 1 else None)
         for row, slot in enumerate(slots):
             self._open[int(slot)] = (batch.take(after, [row]), batch.take(real.step.observation, [row]))
+        if self.statistics is not None:
+            return replace(real, own=[self._counted(slot, row, real) for row, slot in enumerate(slots.tolist())])
         return real
 
-    def replay(self, seed: int, options: Mapping[str, Any] | None, actions: Iterable[Any]) -> list[RealStep]:
+    def replay(self, seed: int, options: Mapping[str, Any] | None, actions: Actions) -> list[RealStep]:
         observation, info = self.factored.start(np.array([seed], np.int64), options)
         state = self.factored.begin(observation, info)
         steps: list[RealStep] = []
-        for action in actions:
-            actions_of_one = stack_samples(self.interface.action_space, [action])
-            if self._closing.is_set():
-                raise RuntimeError("real execution was closed in the middle of an episode")
-            state, real = self._advance(state, observation, actions_of_one)
+        choose = chooser(actions)
+        while (action := choose(None)) is not None:
+            self._check_open()
+            state, real = self._advance(state, observation, stack_samples(self.interface.action_space, [action]))
             observation = real.step.observation
             steps.append(real)
-            if real.step.terminated[0] or real.step.truncated[0]:
+            if real.over[0]:
                 break
         return steps
 
-    def submit(self, seed: int, options: Mapping[str, Any] | None, actions: Iterable[Any]) -> Future[list[RealStep]]:
+    def submit(self, seed: int, options: Mapping[str, Any] | None, actions: Actions) -> Future[list[RealStep]]:
         if self.factored.needs_outcomes or not isinstance(actions, list):
             return super().submit(seed, options, actions)
         observation, info = self.factored.start(np.array([seed], np.int64), options)
@@ -184,7 +249,7 @@ class FactoredExecution(RealExecution):
                 at, real = self._settle(at, seen, action, attempt=attempt, outcome=outcome)
                 seen = real.step.observation
                 steps.append(real)
-                if real.step.terminated[0] or real.step.truncated[0]:
+                if real.over[0]:
                     break
             return steps
 
@@ -224,6 +289,20 @@ class FactoredExecution(RealExecution):
         )
         return after, RealStep(step, transitions, float(outcome.cpu_s.sum()), float(outcome.wall_s.sum()))
 
+    def _counted(self, slot: int, row: int, real: RealStep) -> dict[str, Any]:
+        """A step's own info, with what the wrapper would have added at the end of its episode."""
+        info = {key: column[row] for key, column in real.step.info.items()}
+        paid, length, began = self._counts[slot]
+        self._counts[slot] = paid, length, began = paid + float(real.step.reward[row]), length + 1, began
+        if real.over[row] and self.statistics is not None:
+            seconds, kept = round(time.perf_counter() - began, 6), self.statistics
+            info[kept._stats_key] = {"r": paid, "l": length, "t": seconds}
+            kept.time_queue.append(seconds)
+            kept.return_queue.append(paid)
+            kept.length_queue.append(length)
+            kept.episode_count += 1
+        return info
+
 
 def _gather(parts: list[Future[Outcome]], settle: Callable[[list[Outcome]], list[RealStep]]) -> Future[list[RealStep]]:
     """One future of all ``parts``: done when they are, cancelled or failed with the first of them."""
@@ -253,166 +332,3 @@ def _gather(parts: list[Future[Outcome]], settle: Callable[[list[Outcome]], list
     for part in parts:
         part.add_done_callback(one_done)
     return whole
-
-
-class EnvExecution(RealExecution):
-    """Real execution of any Gymnasium environment, by instances made as they are needed.
-
-    Args:
-        make: makes one instance.
-        first: an instance that exists already and is used before any is made.
-        max_real: steps executed at once. Step-by-step anchors need an instance each while their episodes last; anchors in the
-            background never need more than ``max_real`` instances.
-        reward_range: (low, high) of one step's reward.
-
-    Raises:
-        TypeError: the observation space is a Tuple, which batches ambiguously.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[], gym.Env[Any, Any]] | None = None,
-        *,
-        first: gym.Env[Any, Any] | None = None,
-        max_real: int = 1,
-        reward_range: tuple[float, float] = (-np.inf, np.inf),
-    ) -> None:
-        super().__init__(max_real)
-        if first is None:
-            if make is None:
-                raise ValueError("EnvExecution needs an environment or a function that makes one")
-            first = make()
-        _refuse_tuples(first.observation_space)
-        self._make = make
-        self._free: list[gym.Env[Any, Any]] = [first]
-        self._all: list[gym.Env[Any, Any]] = [first]
-        self._open: dict[int, tuple[gym.Env[Any, Any], Any, int]] = {}
-        self.interface = Interface(first.observation_space, first.action_space, reward_range, None)
-
-    @property
-    def spare(self) -> bool:
-        return self._make is not None
-
-    def start(
-        self, slots: NDArray[np.int64], seeds: NDArray[np.int64], *, options: Mapping[str, Any] | None, keep: NDArray[np.bool_]
-    ) -> tuple[Any, dict[str, NDArray[Any]]]:
-        observations, infos = [], []
-        for slot, seed, kept in zip(slots.tolist(), seeds.tolist(), keep.tolist(), strict=True):
-            env = self._release(slot) or self._acquire()
-            observation, info = env.reset(seed=seed, options=None if options is None else dict(options))
-            if kept:
-                self._open[slot] = (env, observation, _context(info, 0))
-            observations.append(stack_samples(self.interface.observation_space, [observation]))
-            infos.append({**info, "context": _context(info, 0)})
-            if not kept:
-                self._give_back(env)
-        shared = [key for key in infos[0] if all(_is_number(info.get(key)) for info in infos)]
-        return batch.concatenate(observations), {key: np.asarray([info[key] for info in infos]) for key in shared}
-
-    def step(self, slots: NDArray[np.int64], actions: Any) -> RealStep:
-        chosen = unstack(self.interface.action_space, actions, len(slots))
-        opened = [self._open[int(slot)] for slot in slots]
-        # Stacking copies: an environment may write its next observation over the last one.
-        before = stack_samples(self.interface.observation_space, [observation for _, observation, _ in opened])
-        run = self.threads.map if len(slots) > 1 else map
-        started = time.perf_counter()
-        results = list(run(_step_one, [env for env, _, _ in opened], chosen))
-        contexts = [context for _, _, context in opened]
-        real = self._collect(before, actions, results, contexts=contexts, wall_s=time.perf_counter() - started)
-        for slot, (env, _, context), result in zip(slots, opened, results, strict=True):
-            self._open[int(slot)] = (env, result[0], context)
-            if result[2] or result[3]:
-                self._give_back(self._open.pop(int(slot))[0])
-        return real
-
-    def replay(self, seed: int, options: Mapping[str, Any] | None, actions: Iterable[Any]) -> list[RealStep]:
-        env = self._acquire()
-        try:
-            observation, info = env.reset(seed=seed, options=None if options is None else dict(options))
-            context = _context(info, 0)
-            steps: list[RealStep] = []
-            for action in actions:
-                if self._closing.is_set():
-                    raise RuntimeError("real execution was closed in the middle of an episode")
-                before = stack_samples(self.interface.observation_space, [observation])
-                started = time.perf_counter()
-                result = _step_one(env, action)
-                taken = time.perf_counter() - started
-                batched = stack_samples(self.interface.action_space, [action])
-                steps.append(self._collect(before, batched, [result], contexts=[context], wall_s=taken))
-                observation = result[0]
-                if result[2] or result[3]:
-                    break
-            return steps
-        finally:
-            self._give_back(env)
-
-    def state_dict(self) -> dict[str, Any]:
-        if self._open:
-            raise RuntimeError(
-                f"slots {sorted(self._open)} are in the middle of real episodes, whose environments cannot be saved: "
-                "save when those episodes have ended"
-            )
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for slot in list(self._open):
-            self._give_back(self._open.pop(slot)[0])
-
-    def close(self) -> None:
-        self._stop_threads()
-        for env in self._all:
-            env.close()
-        self._all, self._free, self._open = [], [], {}
-
-    def _acquire(self) -> gym.Env[Any, Any]:
-        with self._lock:
-            if self._free:
-                return self._free.pop()
-            if self._make is None:
-                raise RuntimeError("the only real environment is busy with another episode, and no function makes a second")
-            env = self._make()
-            self._all.append(env)
-            return env
-
-    def _give_back(self, env: gym.Env[Any, Any]) -> None:
-        with self._lock:
-            self._free.append(env)
-
-    def _release(self, slot: int) -> gym.Env[Any, Any] | None:
-        opened = self._open.pop(slot, None)
-        return None if opened is None else opened[0]
-
-    def _collect(self, before: Any, actions: Any, results: list[Any], *, contexts: list[int], wall_s: float) -> RealStep:
-        observations, rewards, terminated, truncated, infos = zip(*results, strict=True)
-        n = len(results)
-        space = self.interface.observation_space
-        reward = np.array([float(value) for value in rewards])
-        valid = np.isfinite(reward) & np.array([bool(info.get("reward_valid", True)) for info in infos])
-        context = np.array([_context(info, own) for info, own in zip(infos, contexts, strict=True)], dtype=np.int64)
-        after = stack_samples(space, list(observations))
-        ended, cut = np.array(terminated, bool), np.array(truncated, bool)
-        step = Step(after, np.where(valid, reward, 0.0), ended, cut, np.ones(n, bool), valid, {"context": context})
-        transitions = Transitions(before, actions, step.reward, after, ended, cut, valid, context)
-        return RealStep(step, transitions, wall_s, wall_s, list(infos))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, np.number, np.bool_))
-
-
-def _context(info: Mapping[str, Any], default: int) -> int:
-    """The task that an info names, if it does so by a whole number."""
-    value = info.get("context", default)
-    return int(value) if isinstance(value, (int, np.integer)) else default
-
-
-def _refuse_tuples(space: gym.Space[Any]) -> None:
-    if isinstance(space, gym.spaces.Tuple):
-        raise TypeError(f"Tuple observation spaces are not supported, name the parts in a Dict: {space}")
-    for part in space.spaces.values() if isinstance(space, gym.spaces.Dict) else ():
-        _refuse_tuples(part)
-
-
-def _step_one(env: gym.Env[Any, Any], action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-    return env.step(action)

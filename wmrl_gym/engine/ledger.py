@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym.corrections.stream import AnchorStream, Pairs
-from wmrl_gym.data import TransitionBuffer, Transitions
-from wmrl_gym.engine.background import Recording
+from wmrl_gym.data import TransitionBuffer
 from wmrl_gym.engine.episodes import Episodes
 from wmrl_gym.engine.execution import RealStep
 from wmrl_gym.engine.options import Cost, EngineOptions
-from wmrl_gym.engine.starts import StartStates
-from wmrl_gym.engine.uncertainty import StartUncertainty
-from wmrl_gym.world_models import Interface
+from wmrl_gym.engine.recording import Recording
+from wmrl_gym.engine.starts import StartStates, StartUncertainty
+from wmrl_gym.world_models import Interface, Prediction
 
-Late = tuple[dict[int, float], set[int]]
+Late: TypeAlias = tuple[dict[int, float], set[int]]
 """Late truths by pair number, and the numbers of those that never come."""
 
 
@@ -42,7 +41,7 @@ class Ledger:
         self.unknown = 0
         """Real episodes or steps whose grade infrastructure lost."""
         self.numbered = 0
-        """Pairs that were given a number."""
+        """Pairs of this run that were given a number."""
         self.late: Late | None = None
         wants = bool(getattr(episodes.schedule, "wants_uncertainty", False))
         self.uncertainty = StartUncertainty(options.uncertainty) if wants else None
@@ -53,7 +52,15 @@ class Ledger:
                     'start_states="buffer" needs observations that say all about the state; a factored environment '
                     'keeps a state of its own, so its episodes start at a real reset: start_states="real"'
                 )
-            self.starts = StartStates(interface.observation_space, options.buffer_capacity)
+            self.starts = StartStates(interface.observation_space, self.buffer)
+
+    def reseed(self) -> None:
+        """A run begins anew: pairs are numbered from 0, groups too, and no truth of another run is joined to this one's steps."""
+        self.numbered = 0
+        if self.late is not None:
+            self.late = ({}, set())
+        if self.starts is not None:
+            self.starts.forget_last()
 
     def numbers(self, n: int) -> NDArray[np.int64]:
         """Numbers for n more pairs: int64, shape (n,)."""
@@ -63,15 +70,29 @@ class Ledger:
     def charge(self, real: RealStep) -> None:
         """A batch of real steps was executed."""
         self.buffer.add(real.transitions)
-        self.start_at(real.transitions)
-        self.cost.executions += len(real.transitions)
+        self.cost.executions += len(real.step.reward)
         self.cost.real_cpu_s += real.cpu_s
         self.cost.real_wall_s += real.wall_s
 
-    def start_at(self, transitions: Transitions) -> None:
-        """Branched rollouts, if there are any, may start at these too."""
-        if self.starts is not None:
-            self.starts.add(transitions)
+    def pair_up(
+        self, at: NDArray[np.int64], prediction: Prediction, rows: NDArray[np.int64], real: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """Send the pairs of the slots ``at``, which stand at ``rows`` of a prediction, to the stream; gives their numbers."""
+        number, episodes = self.numbers(len(rows)), self._episodes
+        self.send(
+            Pairs(
+                number,
+                prediction.reward[rows].astype(np.float64),
+                prediction.reward_std[rows].astype(np.float64),
+                real.astype(np.float64),
+                episodes.label(episodes.group[at]),
+                episodes.number[at],
+                episodes.steps[at],
+                episodes.context[at],
+                episodes.propensity[at],
+            )
+        )
+        return number
 
     def take_in(self, steps: list[RealStep]) -> None:
         """The steps of a real episode that ran by itself."""
@@ -86,15 +107,10 @@ class Ledger:
         self.take_in(steps)
         self.send(recording.pairs(steps))
         self.spend(len(steps))
-        if self.late is not None:
+        if self.late is not None and self._episodes.is_of_this_run(recording.group):
             truths = recording.truths(steps)
             self.late[0].update(truths)
             self.late[1].update(number for number in recording.numbers if number not in truths)
-
-    def lose(self, numbers: list[int]) -> None:
-        """The truths of these pairs never come."""
-        if self.late is not None:
-            self.late[1].update(numbers)
 
     def collect_late(self) -> Late:
         """What arrived late since the last call; the first one starts the collection."""
@@ -132,10 +148,10 @@ class Ledger:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what :meth:`state_dict` described."""
         self.unknown, self.numbered = state["unknown"], state["numbered"]
-        self.cost = Cost(**state["cost"])
+        self.cost.restore(state["cost"])
         self.stream.load_state_dict(state["stream"])
         self.buffer.restore(*state["buffer"])
         if self.starts is not None:
-            self.starts.restore(self.buffer.everything(), state["last_start"])
+            self.starts.last = state["last_start"]
         if self.uncertainty is not None and state["uncertainty"] is not None:
             self.uncertainty.load_state_dict(state["uncertainty"])

@@ -14,13 +14,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from safetensors.torch import load_file, save_file
 
 from wmrl_gym.envs.manipulation.versions import SIMULATORS, versions_of
+from wmrl_gym.files import write_json
 from wmrl_gym.sandbox import Sandbox
 from wmrl_gym.study.config import ARMS, StudyConfig
 from wmrl_gym.study.evaluation import Evaluator, Grade, RememberedDesigns, mean_and_error
-from wmrl_gym.study.metering import open_sandbox
-from wmrl_gym.study.plot import draw
-from wmrl_gym.study.summary import Point, Row, sentence, table, time_to_reach
-from wmrl_gym.study.training import ArmRun, Snapshot, train
+from wmrl_gym.study.summary import Point, Row, draw, sentence, table, time_to_reach
+from wmrl_gym.study.training import ArmRun, Snapshot, open_sandbox, train
 
 MARKER = "wmrl-study.json"
 """File that holds a comparison's settings, and says that a folder is one's."""
@@ -59,9 +58,9 @@ class Study:
                     f"{folder} holds a comparison with other settings ({', '.join(differing)}): "
                     "choose another folder with --out, or begin anew with --fresh"
                 )
-        elif any(folder.iterdir()):
+        elif any(each.name != ".lock" for each in folder.iterdir()):
             raise StudyMismatch(f"{folder} holds other files, and no comparison: choose another folder with --out")
-        _write_json(path, wanted)
+        write_json(path, wanted)
 
     def run(self, sandbox: Sandbox | None = None) -> list[Row]:
         """Train and evaluate what is missing, then write ``results.json`` and ``curves.png``.
@@ -86,7 +85,7 @@ class Study:
             if own is not None:
                 own.close()
         rows = self.rows()
-        _write_json(self.folder / "results.json", {"rows": [asdict(row) for row in rows], "machine": machine()})
+        write_json(self.folder / "results.json", {"rows": [asdict(row) for row in rows], "machine": machine()})
         draw(rows, self.folder / "curves.png", title=f"AutoResearchDesign, {self.config.seconds:.0f} s of training for each arm")
         return rows
 
@@ -123,7 +122,7 @@ class Study:
         for number, snapshot in enumerate(run.snapshots):
             save_file(snapshot.weights, str(folder / f"policy-{number}.safetensors"))
         # Written last: an arm without it was interrupted, and is trained again.
-        _write_json(folder / "run.json", _without_weights(run))
+        write_json(folder / "run.json", _without_weights(run))
 
     def _evaluate(self, arm: str, evaluator: Evaluator, bars: Progress) -> None:
         folder = self.folder / arm
@@ -142,10 +141,10 @@ class Study:
         curve = [mean_and_error(grade(number, self.config.curve_episodes), "reward")[0] for number in range(count - 1)]
         final = grade(count - 1, self.config.final_episodes)
         curve.append(mean_and_error(final, "reward")[0])
-        _write_json(folder / "grades.json", {"curve": curve, "final": [asdict(each) for each in final]})
+        write_json(folder / "grades.json", {"curve": curve, "final": [asdict(each) for each in final]})
 
     def _bars(self) -> Progress:
-        said = TextColumn("{task.fields[said]}")
+        said = TextColumn("{task.fields[said]}", markup=False)
         columns = (TextColumn("{task.description:<32}"), BarColumn(bar_width=24), TimeElapsedColumn(), said)
         return Progress(*columns, console=self.console)
 
@@ -180,13 +179,6 @@ def _without_weights(run: ArmRun) -> dict[str, Any]:
     snapshots = [{"seconds": s.seconds, "executions": s.executions} for s in run.snapshots]
     rest = {name: getattr(run, name) for name in ("seconds", "executions", "steps", "where", "anchors", "stats")}
     return {**rest, "snapshots": snapshots, "finished": time.strftime("%Y-%m-%dT%H:%M:%S")}
-
-
-def _write_json(path: Path, document: Any) -> None:
-    """Write at once or not at all."""
-    fresh = path.with_suffix(".part")
-    fresh.write_text(json.dumps(document, indent=1), encoding="utf-8")
-    fresh.replace(path)
 
 
 def _read_json(path: Path) -> Any:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -16,9 +19,8 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.policies import BasePolicy
 
 from wmrl_gym.integrations import sb3
-from wmrl_gym.sandbox import Sandbox
+from wmrl_gym.sandbox import ExecutionResult, Limits, Sandbox, make_sandbox
 from wmrl_gym.study.config import StudyConfig
-from wmrl_gym.study.metering import MeteredSandbox
 from wmrl_gym.world_models import OutcomeModel
 from wmrl_gym.wrappers import diagnostics
 
@@ -181,3 +183,50 @@ def _where(run: ArmRun, *, rollout_s: float, warm_s: float) -> dict[str, float]:
     learning = max(run.seconds - rollout_s - warm_s, 0.0)
     other = max(run.seconds - waited - predicted - fitted - learning, 0.0)
     return {"execution": waited, "prediction": predicted, "model fits": fitted, "policy updates": learning, "the rest": other}
+
+
+class MeteredSandbox:
+    """Passes everything on to ``inner``, and counts.
+
+    Args:
+        inner: the sandbox that runs the code.
+        workers: how many runs it takes at once.
+    """
+
+    def __init__(self, inner: Sandbox, *, workers: int) -> None:
+        self.inner = inner
+        self.workers = workers
+        self.runs = 0
+        self.wall_s = 0.0
+        self.timed_out = 0
+        self._lock = threading.Lock()
+
+    def warm(self) -> None:
+        """Start every worker, so that the first run to be timed does not pay for it."""
+        together = threading.Barrier(self.workers)
+
+        def one(_: int) -> None:
+            together.wait(timeout=60)
+            self.inner.run("import time; time.sleep(0.3)", data_dir=None, limits=Limits(wall_s=30))
+
+        with ThreadPoolExecutor(self.workers) as pool:
+            list(pool.map(one, range(self.workers)))
+
+    def run(self, code: str, *, data_dir: Path | None, limits: Limits) -> ExecutionResult:
+        """Run ``code``, and count it."""
+        result = self.inner.run(code, data_dir=data_dir, limits=limits)
+        with self._lock:
+            self.runs += 1
+            self.wall_s += result.wall_s
+            self.timed_out += result.exceeded in ("wall", "cpu")
+        return result
+
+    def close(self) -> None:
+        """The inner sandbox belongs to whoever made it."""
+
+
+def open_sandbox(workers: int) -> Sandbox:
+    """A local sandbox with its workers started."""
+    sandbox = make_sandbox("local", workers=workers)
+    MeteredSandbox(sandbox, workers=workers).warm()
+    return sandbox

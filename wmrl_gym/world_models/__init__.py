@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from wmrl_gym.world_models.evaluation.fidelity import evaluate
     from wmrl_gym.world_models.evaluation.report import FidelityReport
     from wmrl_gym.world_models.llm.chat import ChatClient
-    from wmrl_gym.world_models.llm.gguf import unpack_gguf
-    from wmrl_gym.world_models.llm.local import LocalModel
+    from wmrl_gym.world_models.llm.local import LocalModel, unpack_gguf
     from wmrl_gym.world_models.llm.model import LLMWorldModel
     from wmrl_gym.world_models.loading import load_model
     from wmrl_gym.world_models.outcome.model import OutcomeModel
@@ -52,6 +51,6 @@ __getattr__, __dir__ = lazy(
         "check_world_model": "check",
         "evaluate": "evaluation.fidelity",
         "load_model": "loading",
-        "unpack_gguf": "llm.gguf",
+        "unpack_gguf": "llm.local",
     },
 )

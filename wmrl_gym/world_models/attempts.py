@@ -1,4 +1,4 @@
-"""What every model of a factored environment shares: it foresees outcomes, and the environment's bookkeeping does the rest."""
+"""What every model of a factored environment shares: it predicts outcomes, and the environment's bookkeeping does the rest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN_STATUS = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Foresight:
+class PredictedOutcomes:
     """What a model expects of B attempts.
 
     Args:
@@ -55,11 +55,11 @@ class AttemptState:
 
 
 class AttemptModel(WorldModel):
-    """A world model of factored environments. A subclass writes :meth:`foresee`."""
+    """A world model of factored environments. A subclass writes :meth:`predict_outcomes`."""
 
     pairs: ClassVar[PairKind] = "open_loop"
     reads_context: ClassVar[bool] = False
-    """Whether :meth:`foresee` makes use of the context beyond what the attempt says itself."""
+    """Whether :meth:`predict_outcomes` makes use of the context beyond what the attempt says itself."""
 
     @property
     def factored(self) -> Factored[Any, Any]:
@@ -86,9 +86,9 @@ class AttemptModel(WorldModel):
         self._fixed, self._open = values, np.isnan(values)
 
     @abstractmethod
-    def foresee(
+    def predict_outcomes(
         self, attempt: Any, context: NDArray[np.int64], *, seed: NDArray[np.int64], rng: np.random.Generator
-    ) -> Foresight:
+    ) -> PredictedOutcomes:
         """The outcomes of a batch of attempts at the tasks in ``context``, each with a seed of its own."""
 
     def predict(
@@ -115,8 +115,8 @@ class AttemptModel(WorldModel):
                     f"{type(self).__name__} needs to know which of {len(self.factored.contexts)} tasks: predict(..., context=...)"
                 )
             context = np.zeros(n, np.int64)
-        foresight = self.foresee(attempt, context, seed=rng.integers(2**31, size=n), rng=rng)
-        return foresight.outcome, foresight.std
+        predicted = self.predict_outcomes(attempt, context, seed=rng.integers(2**31, size=n), rng=rng)
+        return predicted.outcome, predicted.std
 
     def begin(self, observation: Any, info: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> AttemptState:
         inner = self.factored.begin(observation, info)
@@ -126,11 +126,11 @@ class AttemptModel(WorldModel):
 
     def step(self, state: AttemptState, action: Any, rng: np.random.Generator) -> tuple[AttemptState, Prediction]:
         attempt = self.factored.attempt(state.inner, action)
-        foresight = self.foresee(attempt, state.context, seed=state.seed, rng=rng)
-        outcome = foresight.outcome
+        predicted = self.predict_outcomes(attempt, state.context, seed=state.seed, rng=rng)
+        outcome = predicted.outcome
         inner, step = self.factored.advance(state.inner, attempt, outcome)
         better = outcome.known & (outcome.value > state.best)
-        best_std = np.where(better, foresight.std, state.best_std)
+        best_std = np.where(better, predicted.std, state.best_std)
         best = np.where(better, outcome.value, state.best)
         after = AttemptState(inner, state.context, draw(state.seed, 2**31), best, best_std)
         status = np.where(outcome.known, outcome.status, UNKNOWN_STATUS)
@@ -142,13 +142,13 @@ class AttemptModel(WorldModel):
             step.truncated,
             step.reward_due,
             step.reward_valid,
-            {**step.info, **foresight.info, "predicted_status": status},
+            {**step.info, **predicted.info, "predicted_status": status},
         )
 
-    def _gated(self, attempt: Any, foresight: Foresight) -> Foresight:
+    def _gated(self, attempt: Any, predicted: PredictedOutcomes) -> PredictedOutcomes:
         """Put the gate's exact answers, of which there is no doubt, in their places."""
         gated, exact = self.factored.gate(attempt)
         if not gated.any():
-            return foresight
-        outcome = batch.put(foresight.outcome, gated, batch.take(exact, gated))
-        return Foresight(outcome, np.where(gated, 0.0, foresight.std), foresight.info)
+            return predicted
+        outcome = batch.put(predicted.outcome, gated, batch.take(exact, gated))
+        return PredictedOutcomes(outcome, np.where(gated, 0.0, predicted.std), predicted.info)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -85,6 +86,15 @@ class DataSpan:
         return asdict(self)
 
 
+_RENAMED = {
+    "foresee": "predict_outcomes",
+    "learns_aside": "learns_in_background",
+    "digest": "compute_update",
+    "adopt": "apply_update",
+}
+"""What members of world models were called in version 0.1, and what they are called now."""
+
+
 class WorldModel(ABC):
     """Predicts what steps would return. Everything is batched over B rollouts, for any B; the state is the caller's.
 
@@ -106,10 +116,25 @@ class WorldModel(ABC):
     pairs: ClassVar[PairKind] = "teacher_forced"
     """How anchor pairs are best predicted: from each real observation, or by rolling on from the episode's start."""
 
-    learns_aside: ClassVar[bool] = False
-    """Whether :meth:`update` is :meth:`digest` and :meth:`adopt`, of which the first may run while the model is stepped."""
+    learns_in_background: ClassVar[bool] = False
+    """Whether :meth:`update` is :meth:`compute_update`, which may run while the model is stepped, and :meth:`apply_update`."""
 
     interface: Interface | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Take what a subclass has under a name of version 0.1 for what it is called today."""
+        super().__init_subclass__(**options)
+        for old, new in _RENAMED.items():
+            if old in vars(cls) and new not in vars(cls):
+                warnings.warn(f"{cls.__name__}.{old} is called {new} now", DeprecationWarning, stacklevel=2)
+                setattr(cls, new, vars(cls)[old])
+
+    def __getattr__(self, name: str) -> Any:
+        """Names of version 0.1."""
+        if name not in _RENAMED:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        warnings.warn(f"{type(self).__name__}.{name} is called {_RENAMED[name]} now", DeprecationWarning, stacklevel=2)
+        return getattr(self, _RENAMED[name])
 
     def bind(self, interface: Interface) -> None:
         """Learn the spaces (and bookkeeping) of the environment that this model stands in for. Called once, by the wrapper."""
@@ -128,6 +153,13 @@ class WorldModel(ABC):
     def step(self, state: Any, action: Any, rng: np.random.Generator) -> tuple[Any, Prediction]:
         """One step of every rollout. Pure: the same inputs and generator give the same output, and ``state`` is not changed."""
 
+    def action_masks(self, state: Any) -> NDArray[np.bool_] | None:
+        """Which actions are legal in each of B states, for algorithms that ask (MaskablePPO); None: it does not predict that.
+
+        bool, shape (B, number of actions), or as ``env.action_masks()`` has it for other spaces than Discrete.
+        """
+        return None
+
     def update(self, transitions: Transitions, rng: np.random.Generator) -> dict[str, float]:
         """Learn from real transitions that were not seen before.
 
@@ -143,16 +175,16 @@ class WorldModel(ABC):
         """
         return None
 
-    def digest(self, transitions: Transitions, rng: np.random.Generator) -> Any:
-        """The slow part of :meth:`update`, of a model that ``learns_aside``; may run on another thread while the model predicts.
+    def compute_update(self, transitions: Transitions, rng: np.random.Generator) -> Any:
+        """The slow part of :meth:`update`, of a model that ``learns_in_background``: it may run on a thread of its own.
 
-        Nothing that predictions depend on changes. At most one call runs at a time, and its result is adopted before the next.
+        Nothing that predictions depend on changes. At most one call runs at a time, and its result is applied before the next.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not learn aside")
+        raise NotImplementedError(f"{type(self).__name__} does not learn in the background")
 
-    def adopt(self, digested: Any) -> dict[str, float]:
-        """The quick part: take over what :meth:`digest` returned, and give the measures that :meth:`update` gives."""
-        raise NotImplementedError(f"{type(self).__name__} does not learn aside")
+    def apply_update(self, computed: Any) -> dict[str, float]:
+        """The quick part: take over what :meth:`compute_update` returned, and give the measures that :meth:`update` gives."""
+        raise NotImplementedError(f"{type(self).__name__} does not learn in the background")
 
     def save(self, path: str | Path) -> None:
         """Write all that was learnt below the folder ``path`` (safetensors and json, never pickle)."""

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from operator import attrgetter
 from typing import Any
 
 import gymnasium as gym
@@ -15,10 +16,13 @@ from numpy.typing import NDArray
 
 from wmrl_gym import batch
 from wmrl_gym.factored import Factored
-from wmrl_gym.slots import stack_samples
+from wmrl_gym.samples import stack_samples
 from wmrl_gym.world_models.base import Interface, Prediction, WorldModel, WorldModelError
 
-_ARRAYS = ("reward", "reward_std", "terminated", "truncated", "reward_due", "reward_valid")
+_ARRAYS: tuple[str, ...] = ("reward", "reward_std", "terminated", "truncated", "reward_due", "reward_valid")
+
+
+_arrays = attrgetter(*_ARRAYS)
 
 
 def check_world_model(
@@ -185,18 +189,51 @@ def check_prediction(prediction: Prediction, space: gym.Space[Any], n: int) -> N
     Raises:
         WorldModelError: naming what is wrong, with expected and actual.
     """
-    for name in ("reward", "reward_std", "terminated", "truncated", "reward_due", "reward_valid"):
-        shape = np.shape(getattr(prediction, name))
-        if shape != (n,):
-            raise WorldModelError(f"prediction.{name} must have shape ({n},), got {shape}")
-    unusable = ~np.isfinite(prediction.reward) & prediction.reward_valid
-    if unusable.any():
-        row = int(np.flatnonzero(unusable)[0])
-        raise WorldModelError(
-            f"predicted reward of rollout {row} is {prediction.reward[row]}: "
-            "an unknown reward has reward_valid=False and a finite placeholder"
-        )
-    _check_observation(prediction.observation, space, n, path="observation")
+    PredictionCheck(space)(prediction, n)
+
+
+class PredictionCheck:
+    """:func:`check_prediction` for one space, again and again.
+
+    Args:
+        space: the observation space of one environment.
+    """
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        self.space = space
+        self._bounds = _finite_bounds(space) if isinstance(space, gym.spaces.Box) else None
+
+    def __call__(self, prediction: Prediction, n: int) -> None:
+        """Check a prediction of ``n`` rollouts."""
+        shapes = [getattr(array, "shape", None) for array in _arrays(prediction)]
+        if shapes.count((n,)) < len(shapes):
+            at = next(at for at, shape in enumerate(shapes) if shape != (n,))
+            shape = np.shape(getattr(prediction, _ARRAYS[at]))
+            raise WorldModelError(f"prediction.{_ARRAYS[at]} must be an array of shape ({n},), got shape {shape}")
+        if np.count_nonzero(np.isfinite(prediction.reward)) < n:
+            unusable = ~np.isfinite(prediction.reward) & prediction.reward_valid
+            if unusable.any():
+                row = int(np.flatnonzero(unusable)[0])
+                raise WorldModelError(
+                    f"predicted reward of rollout {row} is {prediction.reward[row]}: "
+                    "an unknown reward has reward_valid=False and a finite placeholder"
+                )
+        if self._bounds is not None:
+            value, (low, high) = prediction.observation, self._bounds
+            typed = isinstance(value, np.ndarray) and value.dtype == self.space.dtype and value.shape == (n, *low.shape)
+            # NaN is above no bound.
+            # Counting is the quickest way to ask all of a few numbers.
+            if typed and np.count_nonzero(value >= low) == value.size == np.count_nonzero(value <= high):
+                return
+        _check_observation(prediction.observation, self.space, n, path="observation")
+
+
+def _finite_bounds(space: gym.spaces.Box) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Bounds that keep infinity out: a policy's network makes NaN of it."""
+    if space.dtype.kind != "f":
+        return space.low, space.high
+    kinds: Any = np.finfo(space.dtype)
+    return np.maximum(space.low, kinds.min), np.minimum(space.high, kinds.max)
 
 
 def _check_observation(value: Any, space: gym.Space[Any], n: int, *, path: str) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from wmrl_gym.world_models.base import WorldModel, WorldModelError
-from wmrl_gym.world_models.llm.backends import elsewhere, make_backend
-from wmrl_gym.world_models.llm.checkpoint import LAYOUT, SavedLLM
+from wmrl_gym.world_models.llm.saving import LAYOUT, SavedLLM, make_backend, with_place
 from wmrl_gym.world_models.llm.schema import LanguageModel
 
 MODELS = {"dynamics": "EnsembleDynamics", "outcome": "OutcomeModel", "llm": "LLMWorldModel", "progress": "ProgressModel"}
@@ -78,7 +77,7 @@ def _load_llm(folder: Path, backend: LanguageModel | str | None, changes: Mappin
 
     saved = SavedLLM.read(folder).backend
     if backend is None or isinstance(backend, str):
-        backend = make_backend(elsewhere(saved, backend, changes))
+        backend = make_backend(with_place(saved, backend, changes))
     elif changes:
         raise WorldModelError(f"backend_settings are of a back end that is made here, and {backend!r} was made already")
     model = LLMWorldModel(backend)

@@ -1,13 +1,10 @@
 """Wrappers for one environment; their vector twins are in :mod:`wmrl_gym.wrappers.vector`."""
 
-from wmrl_gym.wrappers.diagnostics import diagnostics
-from wmrl_gym.wrappers.encode_instruction import EncodeInstruction
-from wmrl_gym.wrappers.inverse_variance_denoising import InverseVarianceDenoising
-from wmrl_gym.wrappers.online_debiasing import OnlineDebiasing
+from wmrl_gym.wrappers.corrections import InverseVarianceDenoising, OnlineDebiasing, ResidualCorrection
+from wmrl_gym.wrappers.diagnostics import StepInfo, WorldModelParts, diagnostics, step_info, world_model_parts
+from wmrl_gym.wrappers.observations import EncodeInstruction, StackImages
 from wmrl_gym.wrappers.presets import corrected
-from wmrl_gym.wrappers.residual_correction import ResidualCorrection
 from wmrl_gym.wrappers.rewards import OrderError
-from wmrl_gym.wrappers.stack_images import StackImages
 from wmrl_gym.wrappers.world_model import WorldModelWrapper
 
 __all__ = [
@@ -17,7 +14,11 @@ __all__ = [
     "OrderError",
     "ResidualCorrection",
     "StackImages",
+    "StepInfo",
+    "WorldModelParts",
     "WorldModelWrapper",
     "corrected",
     "diagnostics",
+    "step_info",
+    "world_model_parts",
 ]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym.corrections import AnchorWeight, GradientFusion, OnlineCalibration, RewardFusion, RewardShrinkage
-from wmrl_gym.wrappers.rewards import Correction, Debiasing, Denoising, Info, payable
+from wmrl_gym.wrappers.rewards import Correction, Debiasing, Denoising, payable
+
+if TYPE_CHECKING:
+    from wmrl_gym.engine.info import StepInfo as Info
 
 Mode = Literal["paper", "gradient", "reward"]
 Method = Literal["delta", "bootstrap"]
@@ -50,26 +53,32 @@ class Weighing(Denoising):
     written = ("weight",)
 
     def __init__(self) -> None:
-        self._moments = np.ones(2)
+        self._moments = (1.0, 1.0)
 
     def _weigh(self, info: Info, weight: float) -> None:
-        info["weight"] = np.where(info["anchor"].astype(bool), weight, 1.0)
-        paying = info["weight"][payable(info)]
-        n = len(paying)
+        paying = payable(info)
+        n = int(np.count_nonzero(paying))
+        heavy, anchors = 0, info["anchor"]
+        if np.count_nonzero(anchors):
+            info["weight"] = np.where(anchors, weight, 1.0)
+            heavy = int(np.count_nonzero(paying & anchors))
         if n:
             keep = max(0.0, 1.0 - n / 500.0)
-            self._moments = keep * self._moments + (1.0 - keep) / n * np.array([paying.sum(), paying @ paying])
+            mean, square = self._moments
+            share = (1.0 - keep) * heavy / n
+            rest = (1.0 - keep) - share
+            self._moments = keep * mean + rest + share * weight, keep * square + rest + share * weight**2
 
     def stats(self) -> dict[str, float]:
         mean, square = self._moments
         return {"denoise/effective_share": float(mean**2 / square)}
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"moments": self._moments.copy()}
+        return super().state_dict() | {"moments": np.array(self._moments)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self._moments = np.array(state["moments"])
+        self._moments = float(state["moments"][0]), float(state["moments"][1])
 
 
 class PaperDenoising(Weighing):
@@ -134,7 +143,7 @@ class GradientDenoising(Weighing):
 
     def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
         self._weigh(info, self.fusion.weight)
-        rows = payable(info) & ~info["anchor"].astype(bool)
+        rows = payable(info) & ~info["anchor"]
         self.fusion.observe(prediction_of(info)[rows], info["context"][rows])
         if self.stream.added - self.cursor >= self.fusion.batch:
             pairs, self.cursor = self.stream.since(self.cursor)

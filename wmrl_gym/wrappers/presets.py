@@ -1,7 +1,8 @@
-"""The whole stack in one call."""
+"""The whole stack in one call: which corrections stand around a world model, for one environment and for many."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal
@@ -29,6 +30,20 @@ class Preset:
     residual: float | Literal[False] | None
     weight: bool
     group_size: int
+
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments of the world model's environment: those given, and the group size unless a schedule has its own."""
+        evenly = isinstance(given.get("anchors", 0.1), Real)
+        return {"group_size": self.group_size, **given} if evenly else dict(given)
+
+    def around(self, env: Any, wrappers: Any, *, late: bool, max_gain: float) -> Any:
+        """``env`` in the corrections of this preset, taken from a module: the single environments' or the vectors'."""
+        if self.calibrator is not None:
+            env = wrappers.OnlineDebiasing(env, self.calibrator)
+        if self.residual is not False:
+            kappa = AdaptiveKappa() if self.residual is None else self.residual
+            env = wrappers.ResidualCorrection(env, kappa, late=late, max_gain=max_gain)
+        return wrappers.InverseVarianceDenoising(env, late=late) if self.weight else env
 
 
 PRESETS: dict[str, Preset] = {
@@ -73,15 +88,9 @@ def corrected(
         max_gain: passed to ResidualCorrection.
         **world_model: passed to WorldModelWrapper, such as ``anchors=0.1``.
     """
-    from wmrl_gym.wrappers import InverseVarianceDenoising, OnlineDebiasing, ResidualCorrection, WorldModelWrapper
+    from wmrl_gym import wrappers
 
     choice = preset_of(preset)
-    if isinstance(world_model.get("anchors", 0.1), Real):  # a schedule has groups of its own
-        world_model.setdefault("group_size", choice.group_size)
-    stack: gym.Env[Any, Any] = WorldModelWrapper(env, model, **world_model)
-    if choice.calibrator is not None:
-        stack = OnlineDebiasing(stack, choice.calibrator)
-    if choice.residual is not False:
-        kappa = AdaptiveKappa() if choice.residual is None else choice.residual
-        stack = ResidualCorrection(stack, kappa, late=late, max_gain=max_gain)
-    return InverseVarianceDenoising(stack, late=late) if choice.weight else stack
+    made = wrappers.WorldModelWrapper(env, model, **choice.arguments(world_model))
+    corrected_env: gym.Env[Any, Any] = choice.around(made, wrappers, late=late, max_gain=max_gain)
+    return corrected_env

@@ -1,7 +1,7 @@
 """What the correction wrappers do to a batch of rewards; the single and the vector wrappers share it.
 
-A core reads and writes the info arrays of one step (n rows) and returns the rewards. It never touches a step on which no reward
-is due, one whose reward is not valid, or the step at which a vector environment resets a slot.
+A correction reads and writes the info arrays of one step (n rows) and returns the rewards. It never touches a step on which no
+reward is due, one whose reward is not valid, or the step at which a vector environment resets a slot.
 """
 
 from __future__ import annotations
@@ -25,27 +25,7 @@ from wmrl_gym.corrections import (
 
 if TYPE_CHECKING:
     from wmrl_gym.engine.engine import Engine
-
-Info = dict[str, NDArray[Any]]
-
-STEP_KEYS = (
-    "anchor",
-    "group",
-    "propensity",
-    "context",
-    "depth",
-    "pair",
-    "wm_reward",
-    "wm_reward_std",
-    "real_reward",
-    "calibrated_reward",
-    "residual_var",
-    "reward_due",
-    "reward_valid",
-    "weight",
-)
-"""The info keys that are there at every reset and step of an environment with a world model."""
-
+    from wmrl_gym.engine.info import StepInfo as Info
 
 _DEPTHS = 16
 """Classes of depth."""
@@ -124,8 +104,8 @@ class Correction(ABC):
 
 def payable(info: Info) -> NDArray[np.bool_]:
     """The steps that owe a valid reward which the model predicted: bool, shape (n,)."""
-    rows: NDArray[np.bool_] = info["reward_due"].astype(bool) & info["reward_valid"].astype(bool)
-    return rows & np.isfinite(info["wm_reward"])
+    rows: NDArray[np.bool_] = info["reward_due"] & info["reward_valid"] & np.isfinite(info["wm_reward"])
+    return rows
 
 
 class Debiasing(Correction):
@@ -160,22 +140,27 @@ class Debiasing(Correction):
 
     def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
         rows = payable(info)
-        if rows.any():
+        paying = np.count_nonzero(rows)
+        if paying:
+            at = slice(None) if paying == len(rows) else rows
             columns = ("wm_reward", "wm_reward_std", "context", "depth")
-            predicted, std, context, depth = (info[name][rows] for name in columns)
-            said = self.believe(predicted, std, context, depth)
-            if said.unconfirmed.any():
+            said = self.calibrated(*(info[name][at] for name in columns))
+            if self.guard is not None and said.unconfirmed.any():
                 self._verify(np.flatnonzero(rows)[said.unconfirmed], info)
-            info["calibrated_reward"][rows] = said.value
-            info["residual_var"][rows] = self.residual.variance
-            imagined = rows & ~np.isfinite(info["real_reward"])
-            self._stale += int(imagined.sum())
-            reward = np.where(imagined, info["calibrated_reward"], np.where(rows, info["real_reward"], reward))
+            calibrated = info["calibrated_reward"]
+            calibrated[at] = said.value
+            info["residual_var"][at] = self.residual.variance
+            imagined = rows
+            if info.has("real_reward"):
+                imagined = rows & ~np.isfinite(info["real_reward"])
+                reward = np.where(rows, info["real_reward"], reward)
+            self._stale += int(np.count_nonzero(imagined))
+            reward = np.where(imagined, calibrated, reward)
         # Only now may this step's own pairs be learnt from: otherwise f would have seen the truth it is to predict.
         self.learn()
         return reward
 
-    def believe(
+    def calibrated(
         self,
         predicted: NDArray[np.float64],
         std: NDArray[np.float64],
@@ -202,7 +187,9 @@ class Debiasing(Correction):
     def _verify(self, slots: NDArray[np.int64], info: Info) -> None:
         """Have some of the episodes executed whose predictions nothing confirms, the highest first."""
         self._unconfirmed += len(slots)
-        imagined = slots[~np.isfinite(info["real_reward"][slots]) & ~info["anchor"][slots].astype(bool)]
+        for key in ("real_reward", "anchor", "propensity"):  # the engine's own arrays are not to be written
+            info[key] = info[key].copy()
+        imagined = slots[~np.isfinite(info["real_reward"][slots]) & ~info["anchor"][slots]]
         if len(imagined):
             taken, truths = self.engine.verify(imagined[np.argsort(-info["wm_reward"][imagined], kind="stable")])
             self._verified += int(taken.sum())
@@ -304,6 +291,8 @@ class Residual(Correction):
         return np.minimum(np.maximum(self.kappa, propensity) / propensity, self.max_gain)
 
     def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
+        if not (info.has("real_reward") or info.has("pair")):
+            return reward
         f, real = info["calibrated_reward"], info["real_reward"]
         rows = np.isfinite(f) & np.isfinite(real)
         if rows.any():

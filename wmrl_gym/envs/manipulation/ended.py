@@ -35,3 +35,8 @@ class RefuseAfterEnd(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructo
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._over = terminated or truncated
         return observation, reward, terminated, truncated, info
+
+    def close(self) -> None:
+        """Close the environment, which then says so itself."""
+        self._over = False
+        self.env.close()

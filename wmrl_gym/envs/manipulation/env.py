@@ -106,7 +106,11 @@ class ManipulationEnv(gym.Env[Any, NDArray[np.float32]]):
         self.action_space = simulator.action_space  # type: ignore[assignment]
         self.instruction = ""
         self._start: Start | None = None
-        self._over = True
+        self._over, self._closed = True, False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles begin with: everything but the episode, as the simulation stays where it is."""
+        return {**vars(self), "_start": None, "_over": True, "instruction": ""}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; the same seed and options give the same one.
@@ -116,8 +120,10 @@ class ManipulationEnv(gym.Env[Any, NDArray[np.float32]]):
             options: ``task``, ``split``, ``instruction`` or ``state`` (number of a fixed initial state) for this episode only.
 
         Raises:
+            gymnasium.error.ClosedEnvironmentError: after :meth:`close`.
             ValueError: an option that there is not, or a value out of range.
         """
+        self._must_be_open("reset")
         super().reset(seed=seed)
         options = options or {}
         unknown = sorted(set(options) - set(_OPTIONS))
@@ -135,9 +141,11 @@ class ManipulationEnv(gym.Env[Any, NDArray[np.float32]]):
         """Apply an action.
 
         Raises:
+            gymnasium.error.ClosedEnvironmentError: after :meth:`close`.
             gymnasium.error.ResetNeeded: before the first reset, or after the end of an episode.
             ValueError: an action with an entry that is not finite, or (``out_of_range="error"``) out of range.
         """
+        self._must_be_open("step")
         if self._over:
             raise gym.error.ResetNeeded("the episode is over, or none has begun: call reset() before step()")
         wanted = checked_action(action, self.simulator.action_space, out_of_range=self.rules.out_of_range)
@@ -155,8 +163,10 @@ class ManipulationEnv(gym.Env[Any, NDArray[np.float32]]):
         """What the first camera sees: uint8, shape (height, width, 3); None without a render mode.
 
         Raises:
+            gymnasium.error.ClosedEnvironmentError: after :meth:`close`.
             gymnasium.error.ResetNeeded: before the first reset.
         """
+        self._must_be_open("render")
         if self._start is None:
             raise gym.error.ResetNeeded("there is nothing to see yet: call reset() before render()")
         return None if self.render_mode is None else self.simulator.image(self.cameras[0])
@@ -165,14 +175,23 @@ class ManipulationEnv(gym.Env[Any, NDArray[np.float32]]):
         """What the simulator's scripted expert would do now: float32, inside the action space.
 
         Raises:
+            gymnasium.error.ClosedEnvironmentError: after :meth:`close`.
+            gymnasium.error.ResetNeeded: before the first reset.
             NotImplementedError: the simulator has none.
         """
+        self._must_be_open("expert_action")
+        if self._start is None:
+            raise gym.error.ResetNeeded("the expert has nothing to look at yet: call reset() before expert_action()")
         return self.simulator.expert_action()
 
     def close(self) -> None:
-        """Free the simulator and its OpenGL contexts."""
-        self._start, self._over = None, True
+        """Free the simulator and its OpenGL contexts. A closed environment stays closed."""
+        self._start, self._over, self._closed = None, True, True
         self.simulator.close()
+
+    def _must_be_open(self, method: str) -> None:
+        if self._closed:
+            raise gym.error.ClosedEnvironmentError(f"{method}() was called on an environment that was closed: make another one")
 
     @abstractmethod
     def _observe(self) -> Any:

@@ -8,6 +8,7 @@ import logging
 import random
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from wmrl_gym.envs.manipulation.actions import OutOfRange
 from wmrl_gym.envs.manipulation.env import EpisodeRules, VisionLanguageEnv, chosen, image_shape_of
 from wmrl_gym.envs.manipulation.metaworld import INNER_SHARE
-from wmrl_gym.envs.manipulation.rendering import Cameras, Rendering, choose_gl
+from wmrl_gym.envs.manipulation.rendering import Cameras, Rendering, choose_gl, drawing_is_needed, import_mujoco
 from wmrl_gym.envs.manipulation.simulator import SimStep, Simulator, Split, Start, inside
 from wmrl_gym.envs.manipulation.versions import versions_of
 
@@ -64,6 +65,9 @@ class Libero(Simulator):
         self._states: dict[str, NDArray[np.float64]] = {}
         self._cameras: dict[str, Cameras] = {}
         self._task = ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), self.suite, height=self.height, width=self.width, rendering=self.rendering), ()
 
     @property
     def env(self) -> Any:
@@ -141,7 +145,7 @@ class Libero(Simulator):
             return
         number = self.tasks.index(task)
         self._states[task] = np.asarray(self._benchmark.get_task_init_states(number), dtype=np.float64)
-        with quiet(), borrowed_randomness():
+        with quiet(), borrowed_randomness(), drawing_is_needed():
             from libero.libero.envs.env_wrapper import ControlEnv
 
             self._scenes[task] = ControlEnv(
@@ -215,8 +219,8 @@ def borrowed_randomness(seed: int = 0) -> Iterator[None]:
 
 
 def _load_benchmark(suite: str) -> Any:
-    choose_gl()
     try:
+        import_mujoco()
         with quiet():
             from libero.libero.benchmark import get_benchmark
 

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from wmrl_gym.envs.manipulation.instructions import instruction_table, known_task, whereabouts
-from wmrl_gym.envs.manipulation.rendering import Cameras, Rendering, choose_gl
+from wmrl_gym.envs.manipulation.rendering import Cameras, Rendering, import_mujoco
 from wmrl_gym.envs.manipulation.simulator import SimStep, Simulator, Split, Start, inside
 from wmrl_gym.envs.manipulation.versions import versions_of
 
@@ -72,6 +72,9 @@ class MetaWorld(Simulator):
         self._hand_before = np.zeros(3)
         self._before = np.zeros(4 + _OBJECTS)
         self._now = np.zeros(4 + _OBJECTS)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), height=self.height, width=self.width, rendering=self.rendering, goal=self.goal), ()
 
     @property
     def env(self) -> Any:
@@ -213,8 +216,8 @@ def _compiled_once(kind: Any) -> Any:
 
 
 def _load_classes() -> dict[str, Any]:
-    choose_gl()
     try:
+        import_mujoco()
         from metaworld.env_dict import ALL_V3_ENVIRONMENTS
     except ImportError as error:
         raise DependencyNotInstalled(

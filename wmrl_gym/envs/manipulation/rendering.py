@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import ctypes
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +23,20 @@ Rendering = Literal["fast", "exact"]
 ``"exact"``: as the simulator's authors set it."""
 
 GL_ADVICE = (
-    "install a software renderer (Debian, Ubuntu: apt-get install libegl1 libgl1-mesa-dri libosmesa6) and leave MUJOCO_GL unset, "
-    "or set it to egl or osmesa before Python starts"
+    "install a software renderer (Debian, Ubuntu: apt-get install libegl1 libgl1-mesa-dri libosmesa6, and libgl1 libglib2.0-0 "
+    "for LIBERO) and leave MUJOCO_GL unset, or set it to egl or osmesa before Python starts"
 )
+FORKED = (
+    "this process was forked from one that had drawn images, and OpenGL does not survive a fork: start workers by spawn, as in "
+    'AsyncVectorEnv(..., context="spawn"), or draw nothing before they start'
+)
+
+_LIBRARIES = {"egl": ("libEGL.so.1", "libEGL.so"), "osmesa": ("libOSMesa.so.8", "libOSMesa.so.6", "libOSMesa.so")}
+_OFF = "disable"  # MuJoCo's word for being imported without OpenGL
+_EXIT_WAIT = 10.0  # seconds that a context may take to be freed when Python exits
+
+Image: TypeAlias = NDArray[np.uint8]
+Draw: TypeAlias = Callable[[Any], Image]
 
 
 class RenderingUnavailable(RuntimeError):
@@ -25,16 +44,50 @@ class RenderingUnavailable(RuntimeError):
 
 
 def choose_gl() -> None:
-    """Without a display, let MuJoCo render by EGL, unless the user has chosen otherwise. Before MuJoCo is imported."""
-    if sys.platform == "linux" and not os.environ.get("DISPLAY") and "mujoco" not in sys.modules:
-        os.environ.setdefault("MUJOCO_GL", "egl")
+    """Without a display, let MuJoCo render by EGL or by OSMesa, whichever there is, unless the user has chosen otherwise. Where
+    there is neither it is imported without OpenGL, and simulates. Before MuJoCo is imported."""
+    if sys.platform == "linux" and not os.environ.get("DISPLAY") and "mujoco" not in sys.modules and not _chosen():
+        os.environ["MUJOCO_GL"] = next((platform for platform in _LIBRARIES if _is_there(platform)), _OFF)
+
+
+def import_mujoco() -> Any:
+    """The module ``mujoco``, which loads OpenGL when it is imported.
+
+    Raises:
+        ImportError: MuJoCo is not installed.
+        RenderingUnavailable: the OpenGL that ``MUJOCO_GL`` names is not there.
+    """
+    choose_gl()
+    with drawing_is_needed():
+        import mujoco
+    return mujoco
+
+
+@contextlib.contextmanager
+def drawing_is_needed() -> Iterator[None]:
+    """Around what loads OpenGL: where that fails it is said what to install.
+
+    Raises:
+        ModuleNotFoundError: another module is missing.
+        RenderingUnavailable: there is no working OpenGL.
+    """
+    try:
+        yield
+    except RenderingUnavailable:
+        raise
+    except Exception as error:  # each OpenGL platform fails in its own way, an ImportError and an AttributeError among them
+        if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("OpenGL"):
+            raise
+        by = f"MUJOCO_GL={_chosen()}" if _chosen() else "MuJoCo's default"
+        raise RenderingUnavailable(f"no image can be drawn with OpenGL by {by} ({error}): {GL_ADVICE}") from error
 
 
 class Cameras:
     """Draws what the cameras of one MuJoCo model see.
 
     An OpenGL context belongs to one thread, and an environment may be stepped from several: everything here is drawn in a
-    thread of its own, which starts with the first image.
+    thread of its own, which starts with the first image. That thread frees the context too, when the cameras are closed, or let
+    go of, or when Python exits.
 
     Args:
         model: a ``mujoco.MjModel``; in fast rendering its visual settings are changed, and nothing that is simulated.
@@ -58,8 +111,7 @@ class Cameras:
         self.model = model
         self.height, self.width = height, width
         self.show_sites, self.hidden_groups = show_sites, hidden_groups
-        self._renderer: Any = None
-        self._thread: ThreadPoolExecutor | None = None
+        self._canvas: _Canvas | None = None
         if rendering == "fast":
             model.vis.quality.offsamples = 0
             model.vis.quality.shadowsize = 0
@@ -67,45 +119,36 @@ class Cameras:
         model.vis.global_.offheight = max(height, int(model.vis.global_.offheight))
         model.vis.global_.offwidth = max(width, int(model.vis.global_.offwidth))
 
-    def image(self, data: Any, camera: str) -> NDArray[np.uint8]:
+    def image(self, data: Any, camera: str) -> Image:
         """What ``camera`` sees: uint8, shape (height, width, 3), the world's up at the top.
 
         Raises:
-            RenderingUnavailable: there is no working OpenGL.
+            RenderingUnavailable: there is no working OpenGL, or the process was forked after images were drawn.
         """
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="wmrl-camera")
-        return self._thread.submit(self._draw, data, camera).result()
+        if _process.forked_after_drawing:
+            raise RenderingUnavailable(FORKED)
+        if self._canvas is None:
+            self._canvas = _Canvas(partial(_make_renderer, self.model, self.height, self.width))
+            weakref.finalize(self, self._canvas.stop).atexit = False  # `_free_all` does that, and waits
+        return self._canvas.draw(partial(self._draw, data, camera))
 
     def close(self) -> None:
         """Free the OpenGL context."""
-        if self._thread is not None:
-            if self._renderer is not None:
-                self._thread.submit(self._renderer.close).result()
-            self._thread.shutdown(wait=True)
-        self._renderer, self._thread = None, None
+        if self._canvas is not None:
+            self._canvas.stop()
+            self._canvas.wait()
+        self._canvas = None
 
-    def _draw(self, data: Any, camera: str) -> NDArray[np.uint8]:
+    def _draw(self, data: Any, camera: str, renderer: Any) -> Image:
         import mujoco
 
-        if self._renderer is None:
-            self._renderer = self._make_renderer()
         option = mujoco.MjvOption()
         if not self.show_sites:
             option.sitegroup[:] = 0
         option.geomgroup[list(self.hidden_groups)] = 0
-        self._renderer.update_scene(data, camera=camera, scene_option=option)
-        image: NDArray[np.uint8] = self._renderer.render()
+        renderer.update_scene(data, camera=camera, scene_option=option)
+        image: Image = renderer.render()
         return np.ascontiguousarray(image[::-1, ::-1]) if self._upside_down(data, camera) else image.copy()
-
-    def _make_renderer(self) -> Any:
-        import mujoco
-
-        try:
-            return mujoco.Renderer(self.model, self.height, self.width)
-        except Exception as error:  # each OpenGL platform fails in its own way, an ImportError and an AttributeError among them
-            backend = os.environ.get("MUJOCO_GL") or "the default"
-            raise RenderingUnavailable(f"no image can be drawn with OpenGL by {backend} ({error}): {GL_ADVICE}") from error
 
     def _upside_down(self, data: Any, camera: str) -> bool:
         """Whether a camera that stands in the world is mounted head down. Cameras that move with the robot are as they are."""
@@ -114,3 +157,106 @@ class Cameras:
             return False
         up = data.cam_xmat[number].reshape(3, 3)[:, 1]
         return bool(up[2] < -0.1 or (abs(up[2]) <= 0.1 and up[1] < 0.0))
+
+
+class _Canvas:
+    """A renderer, and the only thread that touches it. It refers to no cameras, so that they can be let go of.
+
+    The thread is a daemon and no executor's: those have ended when Python calls what was registered with ``atexit``, and nobody
+    could free the context on its own thread any more.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._jobs: SimpleQueue[tuple[Future[Image], Draw] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=_draw_until_none, args=(self._jobs, make), daemon=True, name="wmrl-camera")
+        self._thread.start()
+        _process.canvases.add(self)
+
+    def draw(self, draw: Draw) -> Image:
+        """What ``draw`` makes of the renderer."""
+        done: Future[Image] = Future()
+        self._jobs.put((done, draw))
+        return done.result()
+
+    def stop(self) -> None:
+        """Have the context freed, without waiting: a garbage collector calls this on whatever thread it runs, this one's too."""
+        self._jobs.put(None)
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Until it has been freed. In a forked child there is no thread to wait for."""
+        if not _process.forked_after_drawing:
+            self._thread.join(seconds)
+
+
+def _draw_until_none(jobs: SimpleQueue[tuple[Future[Image], Draw] | None], make: Callable[[], Any]) -> None:
+    """The life of a canvas's thread."""
+    renderer = None
+    while (job := jobs.get()) is not None:
+        done, draw = job
+        try:
+            if renderer is None:
+                renderer = make()
+            done.set_result(draw(renderer))
+        except BaseException as error:
+            done.set_exception(error)
+        del job, done, draw  # while it waits for the next one it must not keep the cameras alive
+    if renderer is not None:
+        renderer.close()
+
+
+class _Process:
+    """What this process has drawn with."""
+
+    def __init__(self) -> None:
+        self.drew = self.forked_after_drawing = False
+        self.canvases: weakref.WeakSet[_Canvas] = weakref.WeakSet()
+
+    def note_fork(self) -> None:
+        """In a child: remember what the parent has done, with our cameras or with MuJoCo's or robosuite's own."""
+        others = ("mujoco.egl", "robosuite.renderers.context.egl_context")
+        displays = [getattr(sys.modules.get(name), "EGL_DISPLAY", None) for name in others]
+        self.forked_after_drawing |= self.drew or any(display is not None for display in displays)
+
+
+_process = _Process()
+os.register_at_fork(after_in_child=_process.note_fork)
+
+
+def _free_all() -> None:
+    """When Python exits: free each context on its own thread, while MuJoCo's display is there."""
+    if not _process.forked_after_drawing:
+        canvases = list(_process.canvases)
+        for canvas in canvases:
+            canvas.stop()
+        for canvas in canvases:
+            canvas.wait(_EXIT_WAIT)
+
+
+def _make_renderer(model: Any, height: int, width: int) -> Any:
+    import mujoco
+
+    if _chosen() == _OFF:
+        raise RenderingUnavailable(f"no image can be drawn: there is no OpenGL without a display on this machine: {GL_ADVICE}")
+    first, _process.drew = not _process.drew, True
+    with drawing_is_needed():
+        # What could not be made whole is thrown away, and would complain of what it lacks.
+        mujoco.Renderer._gl_context = mujoco.Renderer._mjr_context = None
+        mujoco.gl_context.GLContext._context = None
+        renderer = mujoco.Renderer(model, height, width)
+    if first:  # after MuJoCo has registered the end of its display, and so before it comes
+        atexit.register(_free_all)
+    return renderer
+
+
+def _chosen() -> str:
+    return os.environ.get("MUJOCO_GL", "").lower().strip()
+
+
+def _is_there(platform: str) -> bool:
+    for library in _LIBRARIES[platform]:
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            continue
+        return True
+    return False

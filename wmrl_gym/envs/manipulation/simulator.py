@@ -54,7 +54,11 @@ class Start:
 
 
 class Simulator(ABC):
-    """A simulated robot with tasks. One instance runs one episode at a time."""
+    """A simulated robot with tasks. One instance runs one episode at a time.
+
+    Copies and pickles are made anew from the arguments of the constructor, without an episode: what MuJoCo and OpenGL hold stays
+    where it is.
+    """
 
     tasks: tuple[str, ...]
     """The names of its tasks."""
@@ -88,6 +92,10 @@ class Simulator(ABC):
     @abstractmethod
     def versions(self) -> dict[str, str]:
         """The versions of the packages that simulate, by package."""
+
+    @abstractmethod
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How to make it anew."""
 
     def expert_action(self) -> NDArray[np.float32]:
         """What the simulator's scripted expert would do now.

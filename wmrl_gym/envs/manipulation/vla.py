@@ -84,7 +84,7 @@ class VLAManipulationEnv(VisionLanguageEnv):
         rules = EpisodeRules(reward, terminate_on_success, split, phrasing, instruction, out_of_range, action_repeat)
         shape = image_shape_of(image_size)
         chosen_tasks = chosen(task, MetaWorld.tasks, "task")
-        chosen_cameras = () if cameras == () else chosen(cameras, CAMERAS, "camera")
+        chosen_cameras = () if cameras in ((), []) else chosen(cameras, CAMERAS, "camera")
         simulator = MetaWorld(height=shape[0], width=shape[1], rendering=rendering, goal=goal)
         super().__init__(simulator, chosen_tasks, rules=rules, cameras=chosen_cameras, image_shape=shape, render_mode=render_mode)
 

@@ -64,8 +64,8 @@ class WeightedBuffer:
         last, pos = self.venv.last, self.pos  # type: ignore[attr-defined]
         if last is None:
             raise RuntimeError("the buffer belongs to another VecEnv than the one that was stepped")
-        self.weights[pos], self.valid[pos] = last.weight, last.reward_valid
-        self.pairs[pos], self.given[pos] = last.pair, last.reward
+        self.weights[pos], self.valid[pos] = last["weight"], last["reward_valid"]
+        self.pairs[pos], self.given[pos] = last["pair"], last.reward
         super().add(*args, **kwargs)  # type: ignore[misc]
 
     def compute_returns_and_advantage(self, last_values: torch.Tensor, dones: NDArray[np.bool_]) -> None:

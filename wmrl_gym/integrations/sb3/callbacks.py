@@ -7,11 +7,9 @@ from typing import Any
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecNormalize
 
-from wmrl_gym.engine.engine import Engine
 from wmrl_gym.integrations.sb3.buffers import Parked, WeightedBuffer
 from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv
-from wmrl_gym.wrappers.diagnostics import diagnostics, layers
-from wmrl_gym.wrappers.rewards import Residual
+from wmrl_gym.wrappers import diagnostics, world_model_parts
 
 
 class WorldModelCallback(BaseCallback):
@@ -57,7 +55,12 @@ class LateAnchors(BaseCallback):
             raise ValueError(f"timeout_s must not be negative, got {timeout_s}")
         self.venv = venv
         self.timeout_s = timeout_s
-        self.engine, self.residual = _late_parts(venv.envs)
+        parts = world_model_parts(venv.envs)
+        if parts is None:
+            raise TypeError("LateAnchors needs an environment with a world model, this one has none")
+        if parts.engine.options.anchor_mode != "background":
+            raise TypeError(f"LateAnchors joins background anchors; {parts.engine.options.anchor_mode} ones need no joining")
+        self.engine, self.residual = parts.engine, parts.residual
         self.arrived, self.missing = 0, 0
         self._parked: list[Parked] = []
         self._truths: dict[int, float] = {}
@@ -138,17 +141,3 @@ class LateAnchors(BaseCallback):
 
     def _corrected(self, number: int, truth: float, completion: float) -> float:
         return truth if self.residual is None else self.residual.late_reward(number, truth, completion=completion)
-
-
-def _late_parts(envs: Any) -> tuple[Engine, Residual | None]:
-    """The engine with background anchors below, and the residual correction, if any, above it."""
-    residual: Residual | None = None
-    for layer in layers(envs):
-        core = vars(layer).get("core")
-        residual = core if isinstance(core, Residual) else residual
-        engine = vars(layer).get("engine")
-        if isinstance(engine, Engine):
-            if engine.options.anchor_mode != "background":
-                raise TypeError(f"LateAnchors joins background anchors; {engine.options.anchor_mode} ones need no joining")
-            return engine, residual
-    raise TypeError("LateAnchors needs an environment with a world model, this one has none")

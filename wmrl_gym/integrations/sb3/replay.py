@@ -15,10 +15,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
-from wmrl_gym.engine.engine import Engine
 from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv
-from wmrl_gym.wrappers.diagnostics import layers
-from wmrl_gym.wrappers.rewards import Debiasing, Residual
+from wmrl_gym.wrappers import world_model_parts
 
 _KEPT = ("wm_reward", "wm_reward_std", "real_reward", "context", "depth", "propensity", "pair", "reward_valid")
 
@@ -44,7 +42,11 @@ class Relabelling:
             raise ValueError("optimize_memory_usage must be False: it leaves out which steps are valid")
         self.venv = venv
         self.rng = np.random.default_rng(seed)
-        self.debiasing, self.residual, self.engine = _parts(venv.envs)
+        parts = world_model_parts(venv.envs)
+        self.debiasing = None if parts is None else parts.debiasing
+        self.residual = None if parts is None else parts.residual
+        background = parts is not None and parts.engine.options.anchor_mode == "background"
+        self.engine = parts.engine if parts is not None and background else None
         shape = (self.buffer_size, self.n_envs)  # type: ignore[attr-defined]
         kinds: dict[str, Any] = {"context": np.int64, "depth": np.int64, "pair": np.int64, "reward_valid": np.bool_}
         self.kept = {name: np.zeros(shape, kinds.get(name, np.float64)) for name in _KEPT}
@@ -61,9 +63,9 @@ class Relabelling:
         for number in self.kept["pair"][pos].tolist():
             self._where.pop(number, None)
         for name in _KEPT:
-            self.kept[name][pos] = getattr(last, name)
-        for slot in np.flatnonzero(last.pair >= 0).tolist():
-            self._where[int(last.pair[slot])] = (pos, slot)
+            self.kept[name][pos] = last[name]
+        for slot in np.flatnonzero(last["pair"] >= 0).tolist():
+            self._where[int(last["pair"][slot])] = (pos, slot)
         super().add(*args, **kwargs)  # type: ignore[misc]
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
@@ -106,7 +108,7 @@ class Relabelling:
         f = row["wm_reward"].copy()
         if self.debiasing is not None and predicted.any():
             columns = (row[name][predicted] for name in ("wm_reward", "wm_reward_std", "context", "depth"))
-            f[predicted] = self.debiasing.believe(*columns).value
+            f[predicted] = self.debiasing.calibrated(*columns).value
         reward = np.where(predicted, f, reward)
         reward[known] = row["real_reward"][known]
         both = known & predicted
@@ -149,7 +151,7 @@ class Relabelling:
 
 
 class RealShare:
-    """Real transitions of the engine behind a ``VecEnv``, as SB3's buffers hold them.
+    """Real transitions of the engine of a ``VecEnv``, as SB3's buffers hold them.
 
     Args:
         venv: an environment with a world model.
@@ -161,10 +163,10 @@ class RealShare:
     """
 
     def __init__(self, venv: GymnasiumVecEnv, share: float, space: gym.Space[Any]) -> None:
-        engine = _engine_of(venv.envs)
-        if engine is None:
+        parts = world_model_parts(venv.envs)
+        if parts is None:
             raise ValueError(f"real_share needs an environment with a world model, got {venv.envs}")
-        self.engine, self.share, self.action_space = engine, share, venv.action_space
+        self.engine, self.share, self.action_space = parts.engine, share, venv.action_space
         if space != self.engine.real.interface.observation_space:
             raise ValueError(
                 f"real_share mixes real observations, in {self.engine.real.interface.observation_space}, among the learner's, "
@@ -227,20 +229,6 @@ def relabelled(venv: GymnasiumVecEnv, *, seed: int = 0, real_share: float = 0.0)
     """
     buffer = RelabelledDictReplayBuffer if isinstance(venv.observation_space, gym.spaces.Dict) else RelabelledReplayBuffer
     return {"replay_buffer_class": buffer, "replay_buffer_kwargs": {"venv": venv, "seed": seed, "real_share": real_share}}
-
-
-def _parts(envs: Any) -> tuple[Debiasing | None, Residual | None, Engine | None]:
-    """The corrections that a reward goes through, and the engine where its anchors run in the background."""
-    cores = {type(core): core for core in (vars(layer).get("core") for layer in layers(envs))}
-    engine = _engine_of(envs)
-    background = engine is not None and engine.options.anchor_mode == "background"
-    return cores.get(Debiasing), cores.get(Residual), engine if background else None
-
-
-def _engine_of(envs: Any) -> Engine | None:
-    """The engine of the world model below some wrappers; None where there is none."""
-    parts = (vars(layer).get("engine") for layer in layers(envs))
-    return next((part for part in parts if isinstance(part, Engine)), None)
 
 
 def _at(array: Any, step: NDArray[np.int64], slot: NDArray[np.int64]) -> Any:

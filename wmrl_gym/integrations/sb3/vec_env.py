@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -13,36 +12,32 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
+from wmrl_gym.engine.info import KEYS
 from wmrl_gym.wrappers.diagnostics import layers
+from wmrl_gym.wrappers.vector.corrections import VectorStepInfo
 
 
-@dataclass(frozen=True, slots=True)
-class LastStep:
-    """What the last step said that SB3 has no place for: each array of ``num_envs`` rows.
+class LastStep(VectorStepInfo):
+    """What the last step said that SB3 has no place for: arrays of ``num_envs`` rows, by the keys of ``info``.
+
+    A pair whose truth is there already is none that is waited for: its number is -1.
 
     Args:
         reward: float64, as the environment returned it.
-        weight: float64.
-        reward_valid: bool.
-        pair: int64, number of a background anchor's pair; -1 for none.
-        wm_reward: float64, the raw prediction; NaN where none is due.
-        wm_reward_std: float64; NaN where the model does not know.
-        real_reward: float64; NaN where it is not known.
-        context: int64.
-        depth: int64, steps since the episode's start.
-        propensity: float64.
+        infos: what ``step`` returned.
+        over: bool, shape (num_envs,): the slots whose episode ended.
     """
 
-    reward: NDArray[np.float64]
-    weight: NDArray[np.float64]
-    reward_valid: NDArray[np.bool_]
-    pair: NDArray[np.int64]
-    wm_reward: NDArray[np.float64]
-    wm_reward_std: NDArray[np.float64]
-    real_reward: NDArray[np.float64]
-    context: NDArray[np.int64]
-    depth: NDArray[np.int64]
-    propensity: NDArray[np.float64]
+    def __init__(self, reward: NDArray[np.float64], infos: dict[str, Any], over: NDArray[np.bool_]) -> None:
+        super().__init__(infos, over)
+        self.reward = reward.astype(np.float64)
+        self["pair"] = np.where(np.isfinite(self["real_reward"]), -1, self["pair"])
+
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        """The keys as attributes, such as ``last.weight``."""
+        if name not in KEYS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return self[name]
 
 
 class GymnasiumVecEnv(VecEnv):
@@ -83,7 +78,7 @@ class GymnasiumVecEnv(VecEnv):
     def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
         observation, reward, terminated, truncated, infos = self.envs.step(self._actions)
         over = terminated | truncated
-        self.last = _last_step(reward, infos, over)
+        self.last = LastStep(reward, infos, over)
         self._return += reward
         self._length += 1
         rows: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
@@ -120,7 +115,10 @@ class GymnasiumVecEnv(VecEnv):
         raise AttributeError(f"the sub-environments share one object: set {attr_name!r} on `.envs` instead")
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
-        return [_find(self.envs, method_name)(*args, **kwargs)] * len(list(self._get_indices(indices)))
+        chosen = list(self._get_indices(indices))
+        result = _find(self.envs, method_name)(*args, **kwargs)
+        # MaskablePPO stacks what each environment answers; a vector environment answers for all at once.
+        return [result[at] for at in chosen] if method_name == "action_masks" else [result] * len(chosen)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
         found = any(isinstance(layer, wrapper_class) for layer in layers(self.envs))
@@ -143,32 +141,6 @@ def _check_spaces(space: gym.Space[Any]) -> None:
             f"SB3 takes Box and Discrete observations, or one level of a Dict of them; {unusable} are "
             f"{[type(parts[key]).__name__ for key in unusable]}: encode them as numbers first"
         )
-
-
-def _last_step(reward: NDArray[np.float64], infos: dict[str, Any], over: NDArray[np.bool_]) -> LastStep:
-    real = _of_step(infos, "real_reward", over, default=np.nan).astype(np.float64)
-    pair = _of_step(infos, "pair", over, default=-1).astype(np.int64)
-    return LastStep(
-        reward=reward.astype(np.float64),
-        weight=_of_step(infos, "weight", over, default=1.0).astype(np.float64),
-        reward_valid=_of_step(infos, "reward_valid", over, default=True).astype(bool),
-        pair=np.where(np.isfinite(real), -1, pair),
-        wm_reward=_of_step(infos, "wm_reward", over, default=np.nan).astype(np.float64),
-        wm_reward_std=_of_step(infos, "wm_reward_std", over, default=np.nan).astype(np.float64),
-        real_reward=real,
-        context=_of_step(infos, "context", over, default=0).astype(np.int64),
-        depth=_of_step(infos, "depth", over, default=0).astype(np.int64),
-        propensity=_of_step(infos, "propensity", over, default=1.0).astype(np.float64),
-    )
-
-
-def _of_step(infos: dict[str, Any], key: str, over: NDArray[np.bool_], *, default: Any) -> NDArray[Any]:
-    """An info of the step itself, which for ended steps stands in ``final_info`` in mode SAME_STEP."""
-    value = infos[key].copy() if key in infos else np.full(len(over), default)
-    final = infos.get("final_info")
-    if final is not None and key in final:
-        value = np.where(over, final[key], value)
-    return value
 
 
 def _row(observation: Any, slot: int) -> Any:

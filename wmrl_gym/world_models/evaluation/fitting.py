@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from wmrl_gym.data.minari_reading import MinariEpisodes
+from wmrl_gym.data.minari import MinariEpisodes
+from wmrl_gym.files import write_json
 from wmrl_gym.world_models.base import Interface, WorldModel, WorldModelError
 from wmrl_gym.world_models.loading import MODELS, load_model, new_model
-from wmrl_gym.world_models.storage import write_whole
 
 _DOCUMENT = "fit.json"
 _OF_OUTCOMES = {"outcome": "OutcomeModel", "llm": "LLMWorldModel"}
@@ -138,8 +138,7 @@ class OfflineFit:
             "checkpoint": self._checkpoint,
             "rng": self.rng.bit_generator.state,
         }
-        text = json.dumps(document, indent=1)
-        write_whole(self.folder / _DOCUMENT, lambda part: part.write_text(text, encoding="utf-8"))
+        write_json(self.folder / _DOCUMENT, document)
         if before and before != self._checkpoint:
             shutil.rmtree(self.folder / before, ignore_errors=True)
 

@@ -121,6 +121,7 @@ class ChatClient:
         self.last_problem = ""
         """What the last failed request said, for people."""
         self._clock = clock
+        self._length_key = "max_tokens"
         self._counting = threading.Lock()
         self._dead_until: float | None = None
 
@@ -215,20 +216,24 @@ class ChatClient:
             raise _Failure("unreachable", f"{type(error).__name__}: {error}", again=True) from None
         if status >= 500 or status in _AGAIN:
             raise _Failure("error", f"status {status}: {_shorten(body)}", again=True, wait_s=_retry_after(headers))
+        if status == 400 and self._length_key == "max_tokens" and b"max_completion_tokens" in body:
+            self._length_key = "max_completion_tokens"  # newer servers of OpenAI's models refuse the older name
+            return await self._exchange(client, question)
         if status != 200:
             raise _Failure("refused", f"status {status}: {_shorten(body)}", again=False)
         try:
             completion = json.loads(body)
-            content = completion["choices"][0]["message"]["content"]
+            choice = completion["choices"][0]
+            content, cut_off = choice["message"]["content"], choice.get("finish_reason") == "length"
         except (ValueError, KeyError, IndexError, TypeError, RecursionError):
             raise _Failure("garbled", f"not a chat completion: {_shorten(body)}", again=True) from None
         if not isinstance(content, str):
             raise _Failure("garbled", f"a completion without text: {_shorten(body)}", again=True)
-        return Reply(content, self._chances(completion, content, question))
+        return Reply(content, self._chances(completion, content, question, cut_off=cut_off), cut_off)
 
-    def _chances(self, completion: Any, content: str, question: Question) -> dict[str, NDArray[np.float64]]:
+    def _chances(self, completion: Any, content: str, question: Question, *, cut_off: bool) -> dict[str, NDArray[np.float64]]:
         choices = [field for field in question.fields if field.kind == "choice"]
-        answers = parse(content, question.fields) if self.logprobs and choices else None
+        answers = parse(content, question.fields, cut_off=cut_off) if self.logprobs and choices else None
         if answers is None:
             return {}
         found = chances_of(read_tokens(completion), answers, choices)
@@ -251,7 +256,7 @@ class ChatClient:
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": role, "content": content} for role, content in question.messages],
-            "max_tokens": self.max_tokens,
+            self._length_key: self.max_tokens,
             "temperature": 0.0 if question.seed is None else self.temperature,
         }
         if question.seed is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor
 
 from wmrl_gym.world_models.llm.schema import Field, Question, Reply
+from wmrl_gym.world_models.torch_state import learning, predicting
 
 _LINE_TOKENS = 5
 """At most so many digits, each of which may be a token."""
@@ -71,7 +74,8 @@ class LocalModel:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        model = AutoModelForCausalLM.from_pretrained(str(path), dtype=getattr(torch, dtype)).to(device)
+        with learning():
+            model = AutoModelForCausalLM.from_pretrained(str(path), dtype=getattr(torch, dtype)).to(device)
         source = str(Path(path).absolute()) if Path(path).is_dir() else str(path)
         return cls(model, AutoTokenizer.from_pretrained(str(path)), source=source, **options)
 
@@ -95,7 +99,7 @@ class LocalModel:
             fields = questions[fitting[0]].fields
             rows = [row for row in fitting[: self.batch_size] if questions[row].fields == fields]
             del fitting[: len(rows)]
-            with torch.inference_mode():
+            with predicting():
                 filled = _Form(self, [prompts[row] for row in rows]).fill(fields)
             for row, reply in zip(rows, filled, strict=True):
                 replies[row] = reply
@@ -263,3 +267,49 @@ class _Form:
         self.position = self.position + lengths
         scores = torch.log_softmax(out.logits.float(), dim=-1)
         return scores, scores[torch.arange(self.n), (lengths - 1).clamp(min=0)]
+
+
+@learning()
+def unpack_gguf(source: str | Path, folder: str | Path) -> Path:
+    """Write a gguf file's model and tokenizer into a folder, as safetensors and json, unless it is there already.
+
+    ``transformers`` reads gguf slowly, and cannot save what it has read; from the folder the same weights load in seconds.
+
+    Args:
+        source: the gguf file.
+        folder: the new folder; it appears whole or not at all.
+
+    Returns:
+        ``folder``.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    source, folder = Path(source), Path(folder)
+    if (folder / "config.json").is_file():
+        return folder
+    if not source.is_file():
+        raise FileNotFoundError(f"no gguf file at {source}")
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    read: dict[str, Any] = {"gguf_file": source.name, "local_files_only": True}
+    model = AutoModelForCausalLM.from_pretrained(str(source.parent), dtype=torch.bfloat16, **read)
+    tokenizer = AutoTokenizer.from_pretrained(str(source.parent), **read)
+    config = model.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    fresh = type(model)(config).to(torch.bfloat16)
+    fresh.load_state_dict(model.state_dict())
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as new:
+        whole = Path(new) / "weights"
+        fresh.save_pretrained(whole)
+        tokenizer.save_pretrained(whole)
+        try:
+            whole.rename(folder)
+        except OSError:
+            if not (folder / "config.json").is_file():  # another process was first
+                raise
+            shutil.rmtree(whole)
+    return folder

@@ -1,4 +1,4 @@
-"""A world model that reads: a language model is prompted to foresee what executing an attempt would return."""
+"""A world model that reads: a language model is prompted to predict what executing an attempt would return."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from wmrl_gym.data.transitions import Transitions
 from wmrl_gym.factored import Printed
-from wmrl_gym.world_models.attempts import AttemptModel, Foresight
+from wmrl_gym.world_models.attempts import AttemptModel, PredictedOutcomes
 from wmrl_gym.world_models.base import Interface, WorldModelError
-from wmrl_gym.world_models.llm.checkpoint import SavedLLM
 from wmrl_gym.world_models.llm.prompts import Design, Example, Prompts, Verdict, read_feedback
+from wmrl_gym.world_models.llm.saving import SETTINGS, SavedLLM, settings_of_backend
 from wmrl_gym.world_models.llm.schema import LanguageModel, Question, Reply
 
 BUCKETS: Mapping[str, float] = {"low": 0.05, "fair": 0.20, "mid": 0.45, "high": 0.75}
@@ -118,9 +118,9 @@ class LLMWorldModel(AttemptModel):
         if not self._prompts.open:
             raise WorldModelError("every status has a fixed value, so that there is no quality to ask for")
 
-    def foresee(
+    def predict_outcomes(
         self, attempt: Any, context: NDArray[np.int64], *, seed: NDArray[np.int64], rng: np.random.Generator
-    ) -> Foresight:
+    ) -> PredictedOutcomes:
         code = list(self.factored.text(attempt))
         gated, exact = self.factored.gate(attempt)
         rows = np.flatnonzero(~gated).tolist()
@@ -140,7 +140,7 @@ class LLMWorldModel(AttemptModel):
         whole = replace(outcome, status=status, value=value, shown=shown, known=known)
         if self.factored.shows_text:
             whole = self.factored.report(attempt, whole, printed)
-        return self._gated(attempt, Foresight(whole, std))
+        return self._gated(attempt, PredictedOutcomes(whole, std))
 
     def update(self, transitions: Transitions, rng: np.random.Generator) -> dict[str, float]:
         """Keep what was executed, as examples."""
@@ -246,7 +246,8 @@ class LLMWorldModel(AttemptModel):
 
     def save(self, path: str | Path) -> None:
         """Write the settings, the executed attempts, and where the back end is; its weights and keys stay where they are."""
-        SavedLLM.of(self).write(Path(path))
+        settings = {name: getattr(self, name) for name in SETTINGS}
+        SavedLLM(settings, settings_of_backend(self.backend), self.executions, self.shown).write(Path(path))
 
     def load(self, path: str | Path) -> None:
         """Read what :meth:`save` wrote, settings included; the back end stays, see :func:`load_model` for the saved one.

@@ -100,7 +100,10 @@ class Prompts:
         """
         forms = self.forms
         asked = [fields for _ in range(len(replies) // len(forms)) for _, fields in forms]
-        answers = [None if reply is None else parse(reply.text, fields) for reply, fields in zip(replies, asked, strict=True)]
+        answers = [
+            None if reply is None else parse(reply.text, fields, cut_off=reply.cut_off)
+            for reply, fields in zip(replies, asked, strict=True)
+        ]
         unreadable = sum(reply is not None and answer is None for reply, answer in zip(replies, answers, strict=True))
         by_form: list[list[tuple[Reply, dict[str, Any]]]] = [[] for _ in forms]
         for number, (reply, answer) in enumerate(zip(replies, answers, strict=True)):
@@ -141,7 +144,7 @@ class Prompts:
         meanings = self.factored.status_meanings
         lines = [_clip(self.factored.briefing(context), self.max_briefing), "", "What can come of a script:"]
         lines += [f"- {name}: {meanings[name]}" if name in meanings else f"- {name}" for name in self.names]
-        turns = [("system", "You foresee what executing a script returns. Answer with one JSON object and nothing else.")]
+        turns = [("system", "You predict what executing a script returns. Answer with one JSON object and nothing else.")]
         shown = [each for each in examples if check == "" or each.status in self._after(check)]
         if self.design == "decomposed" and check == "":
             shown = [each for each in shown if each.status in self.open]

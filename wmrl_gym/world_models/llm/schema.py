@@ -11,6 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MAX_READ = 20_000
+_THOUGHTS = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<reasoning>", "</reasoning>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|channel|>analysis", "<|channel|>final<|message|>"),
+)
+"""How models mark a chain of thought: its beginning and its end."""
 """Characters of a reply, its last, in which an answer is looked for: what is broken is tried at each of its braces."""
 FieldKind = Literal["choice", "line", "text", "fraction"]
 
@@ -64,11 +72,13 @@ class Reply:
 
     Args:
         text: the reply as it was written.
+        cut_off: whether it ended because it had reached the greatest length.
         chances: for each choice of which the back end knows them, the probabilities of the answers: float64, shape (C,).
     """
 
     text: str
     chances: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    cut_off: bool = False
 
 
 class LanguageModel(Protocol):
@@ -102,10 +112,31 @@ def json_schema(fields: Sequence[Field]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
 
 
-def parse(text: str, fields: Sequence[Field]) -> dict[str, Any] | None:
+def without_thoughts(text: str) -> str:
+    """What a reply says after its chain of thought; "" where that has not ended.
+
+    A template may open the thought itself, so that the reply holds its end only.
+
+    >>> without_thoughts("<think>Maybe 3?</think>It is 4."), without_thoughts("<think>Maybe 3? Or")
+    ('It is 4.', '')
+    """
+    for begin, end in _THOUGHTS:
+        text = text[at + len(end) :] if (at := text.rfind(end)) >= 0 else text
+        text = text[:at] if (at := text.find(begin)) >= 0 else text
+    return text
+
+
+def parse(text: str, fields: Sequence[Field], *, cut_off: bool = False) -> dict[str, Any] | None:
     """The answers in a reply; None unless every field that applies is there and of its kind.
 
-    The object may stand among other text, in a fenced block or after a chain of thought: the last one that has the form counts.
+    The object may stand among other text, in a fenced block or after a chain of thought: the last one that has the form counts. A
+    thought is no answer, and nor is what stands in a reply that was cut off, unless it begins with it: a server need not mark
+    where a model thinks.
+
+    Args:
+        text: the reply.
+        fields: what was asked for.
+        cut_off: whether the reply ended because it had reached the greatest length.
 
     >>> form = [Field("status", "choice", ("valid", "failed")), Field("sure", "fraction")]
     >>> parse('I think: {"status": "valid", "sure": 0.8}', form)
@@ -115,6 +146,11 @@ def parse(text: str, fields: Sequence[Field]) -> dict[str, Any] | None:
     """
     found = None
     decoder = json.JSONDecoder()
+    text = without_thoughts(text)
+    if cut_off:
+        text = text.lstrip().removeprefix("```json").removeprefix("```").lstrip()[:_MAX_READ]
+        if not text.startswith("{"):
+            return None
     text = text[-_MAX_READ:]
     at = text.find("{")
     while at >= 0:
@@ -124,6 +160,8 @@ def parse(text: str, fields: Sequence[Field]) -> dict[str, Any] | None:
             end = at + 1
         else:
             found = _checked(document, fields) or found
+            if cut_off:
+                return found
         at = text.find("{", end)
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,8 @@ from wmrl_gym.world_models.outcome.encoders import TextEncoder, make_encoder
 from wmrl_gym.world_models.outcome.fit import Evidence, objects
 from wmrl_gym.world_models.storage import Layout
 
-if TYPE_CHECKING:
-    from wmrl_gym.world_models.outcome.model import OutcomeModel
-
 LAYOUT = Layout("OutcomeModel", 2, "outcome_model.json", "evidence.safetensors")
-_SETTINGS = ("n_trees", "min_executions", "neighbours", "capacity", "sample", "seed")
+SETTINGS = ("n_trees", "min_executions", "neighbours", "capacity", "sample", "seed")
 _OUTCOME_ARRAYS = ("status", "value", "shown", "known", "cpu_s", "wall_s")
 
 
@@ -49,22 +46,6 @@ class Saved:
     columns: tuple[int, int] | None
     evidence: Evidence | None
     vectors: NDArray[np.float32] | None
-
-    @classmethod
-    def of(cls, model: OutcomeModel) -> Saved:
-        """All that ``model`` is."""
-        evidence, columns = model.evidence, model.factored.context_columns
-        return cls(
-            {name: getattr(model, name) for name in _SETTINGS},
-            model.encoder.settings(),
-            model.executions,
-            model.span.as_json(),
-            tuple(model.factored.statuses),
-            tuple(model.factored.contexts),
-            None if columns is None else (columns.start, columns.stop),
-            evidence,
-            None if evidence is None else model.encoder.remembered(evidence.text.tolist()),
-        )
 
     def write(self, folder: Path) -> None:
         """Write it below ``folder``, which is made where it is missing."""

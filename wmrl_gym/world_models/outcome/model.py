@@ -15,20 +15,20 @@ from wmrl_gym import batch
 from wmrl_gym.data.transitions import Transitions
 from wmrl_gym.factored import Outcome
 from wmrl_gym.randomness import draw
-from wmrl_gym.world_models.attempts import AttemptModel, Foresight
+from wmrl_gym.world_models.attempts import AttemptModel, PredictedOutcomes
 from wmrl_gym.world_models.base import DataSpan, Interface, WorldModelError
-from wmrl_gym.world_models.outcome.checkpoint import Saved
+from wmrl_gym.world_models.outcome.checkpoint import SETTINGS, Saved
 from wmrl_gym.world_models.outcome.encoders import HashingEncoder, NoEncoder, TextEncoder, TfidfEncoder
 from wmrl_gym.world_models.outcome.fit import PRIOR_STD, Evidence, Fit, Stages, encode, fit, objects
 
 EncoderChoice = Literal["tfidf", "hashing", "none"]
 _BY_NAME: dict[str, type[TextEncoder]] = {each.kind: each for each in (TfidfEncoder, HashingEncoder, NoEncoder)}
 _SHOWN = 3
-"""Neighbours told of where observations hold text."""
+"""How many neighbours ``info`` lists by default, in environments whose observations hold text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
+class Knowledge:
     """What an update brings: all the evidence, how many executions there have been, and the fit, None before there are enough."""
 
     evidence: Evidence | None
@@ -45,7 +45,7 @@ class OutcomeModel(AttemptModel):
     the forest's own, whose squared error is smaller. What needs no execution, such as a syntax error, is answered exactly by the
     environment's own gate.
 
-    Where ``neighbours`` is not 0, ``info`` tells of the most similar executed attempts, the nearest first, as arrays of shape (B,
+    Where ``neighbours`` is not 0, ``info`` lists the most similar executed attempts, the nearest first, as arrays of shape (B,
     neighbours): ``neighbour`` (the number of the execution, see :meth:`execution`; -1 for none), ``neighbour_distance``,
     ``neighbour_status`` and ``neighbour_value``.
 
@@ -54,7 +54,7 @@ class OutcomeModel(AttemptModel):
         min_executions: real executions before the first fit; until then :attr:`fitted` is False.
         encoder: what is added to the environment's own features: ``"tfidf"`` (words of the executed code), ``"hashing"`` (words
             by their hash, quickest), ``"none"``, or a :class:`TextEncoder`, such as ``SentenceEncoder`` or ``CausalLMEncoder``.
-        neighbours: executed attempts told of in ``info``; None is three where observations hold text, else none.
+        neighbours: how many executed attempts ``info`` lists; None is three where observations hold text, else 0.
         capacity: executions kept for training; beyond that, older ones are thinned out at random.
         sample: draw one outcome from the predicted distribution instead of its expectation.
         seed: of the forests.
@@ -63,7 +63,7 @@ class OutcomeModel(AttemptModel):
         ValueError: an argument out of range.
     """
 
-    learns_aside: ClassVar[bool] = True
+    learns_in_background: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class OutcomeModel(AttemptModel):
             encoder = _BY_NAME[encoder]()
         self.n_trees, self.min_executions, self.encoder = n_trees, min_executions, encoder
         self.neighbours, self.capacity, self.sample, self.seed = neighbours, capacity, sample, seed
-        self._learnt = Learnt(None, 0, None)
+        self._learnt = Knowledge(None, 0, None)
         self._waiting: Saved | None = None
 
     @property
@@ -118,7 +118,8 @@ class OutcomeModel(AttemptModel):
 
     def bind(self, interface: Interface) -> None:
         super().bind(interface)
-        self._stages = Stages(self._fixed, self.factored.reward_range)
+        values = np.append(self._fixed, self.factored.open_values or self.factored.reward_range)
+        self._stages = Stages(self._fixed, (float(np.nanmin(values)), float(np.nanmax(values))))
         if self._waiting is not None:
             self._take_over(self._waiting)  # loaded before it knew the environment
 
@@ -142,9 +143,9 @@ class OutcomeModel(AttemptModel):
             return self._chances(features)
         return known.calibration(self._chances(encode(known.encoder, features, text)))
 
-    def foresee(
+    def predict_outcomes(
         self, attempt: Any, context: NDArray[np.int64], *, seed: NDArray[np.int64], rng: np.random.Generator
-    ) -> Foresight:
+    ) -> PredictedOutcomes:
         known, features = self._learnt.fit, self.factored.features(attempt)
         x = features if known is None else encode(known.encoder, features, self.factored.text(attempt))
         chances = self._chances(x)
@@ -158,17 +159,19 @@ class OutcomeModel(AttemptModel):
             distance = np.zeros((len(x), 0)) if known is None else known.distances(x)
             info = self._told(distance, told) if told else {}
             outcome = replace(outcome, feedback=self._nearest_feedback(outcome, distance)) if text else outcome
-        gated = self._gated(attempt, Foresight(outcome, std, info))
+        gated = self._gated(attempt, PredictedOutcomes(outcome, std, info))
         return replace(gated, outcome=self.factored.describe(attempt, gated.outcome)) if text else gated
 
     def update(self, transitions: Transitions, rng: np.random.Generator) -> dict[str, float]:
-        return self.adopt(self.digest(transitions, rng))
+        return self.apply_update(self.compute_update(transitions, rng))
 
-    def digest(self, transitions: Transitions, rng: np.random.Generator) -> Learnt:
+    def compute_update(self, transitions: Transitions, rng: np.random.Generator) -> Knowledge:
         if transitions.attempt is None or transitions.outcome is None:
             raise WorldModelError("OutcomeModel learns from transitions that hold attempts and outcomes; these hold none")
         gated, _ = self.factored.gate(transitions.attempt)
         usable = transitions.outcome.known & ~gated
+        if not usable.any():
+            return self._learnt
         attempt = batch.take(transitions.attempt, usable)
         text = objects(list(self.factored.text(attempt)))
         before = self._learnt
@@ -179,10 +182,10 @@ class OutcomeModel(AttemptModel):
             evidence = before.evidence.joined(evidence, capacity=self.capacity, seed=self.seed)
         elif len(text) > self.capacity:
             evidence = batch.take(evidence, np.arange(len(text) - self.capacity, len(text)))
-        return Learnt(evidence, before.executions + len(text), self._fitted_on(evidence) if len(text) else before.fit)
+        return Knowledge(evidence, before.executions + len(text), self._fitted_on(evidence) if len(text) else before.fit)
 
-    def adopt(self, digested: Any) -> dict[str, float]:
-        self._learnt = digested
+    def apply_update(self, computed: Any) -> dict[str, float]:
+        self._learnt = computed
         known = self._learnt.fit
         return {"wm/executions": float(self.executions), **({} if known is None else known.measures)}
 
@@ -260,7 +263,19 @@ class OutcomeModel(AttemptModel):
 
     def save(self, path: str | Path) -> None:
         """Write the evidence; the trees grow again from it, the same ones, when it is loaded."""
-        Saved.of(self).write(Path(path))
+        evidence, columns = self.evidence, self.factored.context_columns
+        saved = Saved(
+            {name: getattr(self, name) for name in SETTINGS},
+            self.encoder.settings(),
+            self.executions,
+            self.span.as_json(),
+            tuple(self.factored.statuses),
+            tuple(self.factored.contexts),
+            None if columns is None else (columns.start, columns.stop),
+            evidence,
+            None if evidence is None else self.encoder.remembered(evidence.text.tolist()),
+        )
+        saved.write(Path(path))
 
     def load(self, path: str | Path) -> None:
         """Read what :meth:`save` wrote, settings included.
@@ -274,13 +289,13 @@ class OutcomeModel(AttemptModel):
         self.encoder = saved.encoder_like(self.encoder)
         for name, value in saved.settings.items():
             setattr(self, name, value)
-        self._learnt, self._waiting = Learnt(None, saved.executions, None), saved
+        self._learnt, self._waiting = Knowledge(None, saved.executions, None), saved
         if self.interface is not None:
             self._take_over(saved)
 
     def _take_over(self, saved: Saved) -> None:
         evidence = saved.evidence_for(self.factored)
-        self._learnt = Learnt(evidence, saved.executions, None if evidence is None else self._fitted_on(evidence))
+        self._learnt = Knowledge(evidence, saved.executions, None if evidence is None else self._fitted_on(evidence))
         self._waiting = None
 
 

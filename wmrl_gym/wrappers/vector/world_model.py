@@ -1,4 +1,4 @@
-"""Many environments in one world model: one batched prediction a step, a few real executions behind it."""
+"""Many environments in one world model: one batched prediction a step, a few real executions at once."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from wmrl_gym.data import Transitions
-from wmrl_gym.engine.arguments import executions_of, schedule_of
-from wmrl_gym.engine.episodes import Schedule
-from wmrl_gym.engine.options import AnchorMode, EngineOptions, Horizon, StartFrom, UpdateMode
-from wmrl_gym.engine.reward_only import Replaces, engine_of
-from wmrl_gym.engine.uncertainty import UncertaintyKind
-from wmrl_gym.factored import Factored
-from wmrl_gym.slots import SlotStep, SlotVectorEnv
-from wmrl_gym.world_models import PairKind, WorldModel
-from wmrl_gym.wrappers.world_model import cost_of, engine_stats
+from wmrl_gym.engine.arguments import build_engine, executions_of, model_of
+from wmrl_gym.engine.gym_execution import mask_size
+from wmrl_gym.engine.info import KEYS, StepInfo
+from wmrl_gym.engine.options import EngineOptions, takes_options
+from wmrl_gym.factored import Factored, Step
+from wmrl_gym.slots import SlotVectorEnv, put_infos
+from wmrl_gym.world_models import WorldModel
 
 
+@takes_options
 class WorldModelVectorEnv(SlotVectorEnv):
-    """``num_envs`` imagined environments with at most ``max_real`` real executions at once behind them.
+    """``num_envs`` imagined environments with at most ``max_real`` real executions at once.
 
     Args:
         source: what is imagined: the parts of a factored environment, the id of a registered environment, or a function that
@@ -31,33 +30,18 @@ class WorldModelVectorEnv(SlotVectorEnv):
         model: the world model.
         num_envs: imagined environments.
         max_real: real executions at once.
-        anchors: share of the episodes that are anchors, in [0, 1], or a schedule.
-        group_size: consecutive episodes that share their start and the anchor decision (GRPO's groups); None is 1, or a
-            schedule's own.
-        anchor_mode: "blocking": an anchor's step waits for its execution. "background": it is imagined like any other, and
-            executed behind; the pairs arrive late.
-        pairs: how anchor predictions are made; None takes the model's own choice.
-        warmup: real steps with random actions before the first episode of a model that knows nothing yet, or as many as the model
-            asks for (``min_transitions``), if that is more, less those of :meth:`learn_from`; 0 makes the first episodes real
-            instead.
-        update_every: real transitions between two updates of the model; 0 never updates it.
-        update_mode: "blocking", or "background": a model that allows it learns on another thread while environments are stepped.
-        max_model_steps: imagined episodes are truncated after so many steps: a number, or a function of how many real
-            transitions there have been (a horizon that grows as the model gets better).
-        start_states: "real": imagined episodes start at a real reset. "buffer": at an observation that really occurred, so that
-            short ones reach everywhere; anchors still start at a real reset.
-        max_in_flight: background anchors that wait or run at once; one more waits for one of them.
-        replaces: "step": the model predicts whole steps. "reward": all steps are real, and the model says what they are worth.
+        warmup: real steps with random legal actions before the first episode of a model that knows nothing yet, or as many as the
+            model asks for (``min_transitions``), if that is more, less those of :meth:`learn_from`; 0 makes the first episodes
+            real instead.
         autoreset_mode: Gymnasium's.
-        uncertainty: what a schedule by uncertainty goes by: what the "model" says of its errors, or the measured "disagreement".
-        seed: of the run until ``reset(seed=...)`` gives another; None draws one.
+        {options}
 
     Raises:
         TypeError: ``source`` is none of these, or the model cannot replace what it is to.
         ValueError: an argument out of range.
 
     >>> from wmrl_gym.world_models import Prediction
-    >>> class Still(WorldModel):  # believes that nothing moves and every step pays 1
+    >>> class Still(WorldModel):  # predicts that nothing moves and every step pays 1
     ...     def begin(self, observation, info, rng):
     ...         return observation
     ...     def step(self, state, action, rng):
@@ -78,46 +62,21 @@ class WorldModelVectorEnv(SlotVectorEnv):
         *,
         num_envs: int,
         max_real: int = 1,
-        anchors: float | Schedule = 0.1,
-        group_size: int | None = None,
-        anchor_mode: AnchorMode = "blocking",
-        pairs: PairKind | None = None,
         warmup: int = 64,
-        update_every: int = 32,
-        update_mode: UpdateMode = "blocking",
-        max_model_steps: Horizon = None,
-        start_states: StartFrom = "real",
-        max_in_flight: int = 64,
-        replaces: Replaces = "step",
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        uncertainty: UncertaintyKind = "model",
-        seed: int | None = None,
+        **options: Any,
     ) -> None:
         if warmup < 0:
             raise ValueError(f"warmup must be 0 or more, got {warmup}")
-        schedule = schedule_of(anchors, group_size)
+        chosen = EngineOptions.of(options, where="WorldModelVectorEnv")
+        self.model = model_of(model)
         real, limit = executions_of(source, max_real=max_real)
         interface = real.interface
         super().__init__(
             num_envs, interface.observation_space, action_space=interface.action_space, autoreset_mode=autoreset_mode
         )
-        options = EngineOptions(
-            num_slots=num_envs,
-            anchor_mode=anchor_mode,
-            pairs=model.pairs if pairs is None else pairs,
-            update_every=update_every,
-            update_mode=update_mode,
-            max_model_steps=max_model_steps,
-            start_states=start_states,
-            max_episode_steps=limit,
-            max_in_flight=max_in_flight,
-            uncertainty=uncertainty,
-            seed=seed,
-        )
-        self.model = model
         self.warmup = warmup
-        model.bind(interface)
-        self.engine = engine_of(replaces, real, model, schedule=schedule, options=options)
+        self.engine = build_engine(real, self.model, chosen, num_slots=num_envs, limit=limit)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -129,7 +88,9 @@ class WorldModelVectorEnv(SlotVectorEnv):
                 share theirs); a list seeds the start of each slot's episode.
             options: for the environment's start.
         """
+        self._check_open("reset()")
         if isinstance(seed, (int, np.integer)):
+            self._seed(int(seed))
             self.engine.reseed(int(seed))
             seed = None
         if self.warmup and not self.model.fitted:
@@ -160,11 +121,11 @@ class WorldModelVectorEnv(SlotVectorEnv):
     @property
     def last_cost(self) -> dict[str, float]:
         """What the run has cost so far; see :class:`~wmrl_gym.engine.options.Cost`."""
-        return cost_of(self.engine)
+        return self.engine.cost.as_dict()
 
     def stats(self) -> dict[str, float]:
         """What a log should say: real executions, imagined steps, seconds, and the model's own measures."""
-        return engine_stats(self.engine)
+        return self.engine.stats()
 
     def state_dict(self) -> dict[str, Any]:
         """All that changes in a run, but for what the model has learnt (``model.save``)."""
@@ -185,11 +146,45 @@ class WorldModelVectorEnv(SlotVectorEnv):
         """Stop real execution."""
         self.engine.close()
 
+    @property
+    def action_masks(self) -> Callable[[], NDArray[np.bool_]]:
+        """Which actions are legal now, for algorithms that ask (MaskablePPO): a method that returns bool, shape (num_envs, n).
+
+        There where the environment has it, or the model predicts masks. In an imagined episode it is what the model predicts.
+        """
+        if not self.engine.masked:
+            raise AttributeError("neither the environment nor the model says which actions are legal: it has no action_masks")
+        return self._masks
+
+    def _masks(self) -> NDArray[np.bool_]:
+        """The masks of all slots; all is legal where the action is ignored, since the episode is over.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first reset.
+            WorldModelError: an episode is imagined, and the model does not predict masks.
+        """
+        if not self._started.all():
+            raise gym.error.ResetNeeded("call reset() before action_masks()")
+        anything = np.ones(mask_size(self.single_action_space), bool)
+        return np.stack([anything if ended else self.engine.action_masks(at) for at, ended in enumerate(self._ended.tolist())])
+
     def _reset_slots(
         self, slots: NDArray[np.int64], seeds: list[int | None], options: dict[str, Any] | None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[Any, StepInfo]:
         return self.engine.reset(slots, seeds, options)
 
-    def _step_slots(self, slots: NDArray[np.int64], actions: Any) -> SlotStep:
-        result = self.engine.step(slots, actions)
-        return result.observation, result.reward, result.terminated, result.truncated, result.info
+    def _step_slots(self, slots: NDArray[np.int64], actions: Any) -> Step:
+        return self.engine.step(slots, actions)
+
+    def _info_rows(self, info: Any, mask: NDArray[np.bool_]) -> StepInfo:
+        rows: StepInfo = info.rows(mask)
+        return rows
+
+    def _put_infos(self, infos: dict[str, Any], slots: NDArray[np.int64], info: Any) -> None:
+        for name, key in KEYS.items():
+            info[name]  # a key that nobody set is there by its default
+            if not key.always and name not in infos and len(slots) < self.num_envs:  # of the other slots nobody knows it
+                infos[name], infos[f"_{name}"] = np.full(self.num_envs, np.nan), np.zeros(self.num_envs, np.bool_)
+        put_infos(infos, self.num_envs, slots, info)
+        for slot, own in zip(slots.tolist(), info.others(), strict=False):  # none, where there is nothing to say
+            self._add_info(infos, own, slot)

@@ -1,0 +1,75 @@
+"""What the suite promises of itself: what is left out is said, CI leaves nothing out, and no test leaves a process behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+NEEDY = """
+import pytest
+def test_plain(): pass
+@pytest.mark.needs_docker
+def test_needy(): pass
+"""
+LITTERING = """
+import sys
+def test_that_fails(start):
+    sleeper = "import os, time; print(os.getpid(), flush=True); os.fork(); time.sleep(600)"
+    process = start([sys.executable, "-c", sleeper], stdout=-1)
+    raise AssertionError(f"started {process.stdout.readline()}")
+"""
+
+
+def suite(code: str, folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a test module by the rules of this suite, where no engine answers."""
+    path = folder / "test_module.py"
+    path.write_text(code)
+    plugins = ("-p", "conftest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"))
+    kept = {name: value for name, value in os.environ.items() if name != "CI" and not name.startswith("PYTEST_")}
+    surroundings = {**kept, "PYTHONPATH": f"{ROOT}", "DOCKER_HOST": f"unix://{folder}/nobody.sock", **environment}
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, f"--rootdir={folder}", *arguments, str(path)]
+    return subprocess.run(command, cwd=folder, env=surroundings, capture_output=True, text=True, check=False)
+
+
+def alive(group: str) -> list[str]:
+    """The processes of a process group, but for those that only wait to be reaped."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            state, _, of, *_ = (process / "stat").read_text().rpartition(")")[2].split()
+            if of == group and state != "Z":
+                found.append(process.name)
+    return found
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_what_is_left_out_is_said_in_the_last_lines_with_what_brings_it(tmp_path: Path, workers: str) -> None:
+    done = suite(NEEDY, tmp_path, "-n", workers)
+    assert done.returncode == 0, done.stdout
+    *_, headline, why, what_to_do = done.stdout.splitlines()
+    assert headline.startswith("Not covered on this machine: 1 test")
+    assert why.startswith("  1 test needs a Docker engine: no docker engine answers")
+    assert "apt-get install docker.io" in what_to_do
+    assert "-m needs_docker" in what_to_do
+    assert "1 passed" in done.stdout
+
+
+def test_ci_leaves_nothing_out(tmp_path: Path) -> None:
+    done = suite(NEEDY, tmp_path, CI="true")
+    assert done.returncode == 1
+    assert "CI is set and this machine lacks a Docker engine: no docker engine answers" in done.stdout
+    assert "Not covered" not in done.stdout
+
+
+def test_a_test_that_fails_leaves_no_process_behind(tmp_path: Path) -> None:
+    done = suite(LITTERING, tmp_path)
+    assert done.returncode == 1
+    group = done.stdout.partition("AssertionError: started ")[2].split()[0]
+    assert group.isdigit()
+    assert alive(group) == []

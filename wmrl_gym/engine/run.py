@@ -1,0 +1,251 @@
+"""A run in a world model, apart from its steps: learning, waiting, what is logged, and what is saved."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmrl_gym import batch
+from wmrl_gym.data import Transitions
+from wmrl_gym.engine.background import BackgroundAnchors, Verification
+from wmrl_gym.engine.episodes import Episodes, Schedule
+from wmrl_gym.engine.execution import RealExecution, RealStep
+from wmrl_gym.engine.learner import Learner, checked_prior, execute_random
+from wmrl_gym.engine.ledger import Late, Ledger
+from wmrl_gym.engine.options import Cost, EngineOptions
+from wmrl_gym.engine.recording import Recorder
+from wmrl_gym.world_models import WorldModel, WorldModelError
+from wmrl_gym.world_models.check import PredictionCheck
+
+
+class Run:
+    """What an :class:`~wmrl_gym.engine.engine.Engine` has besides its steps; the arguments are the engine's."""
+
+    def __init__(self, real: RealExecution, model: WorldModel, *, schedule: Schedule, options: EngineOptions) -> None:
+        self.real = real
+        self.model = model
+        self.options = options
+        self.episodes = Episodes(schedule, num_slots=options.num_slots)
+        self.ledger = Ledger(real.interface, episodes=self.episodes, options=options)
+        self.stream, self.buffer = self.ledger.stream, self.ledger.buffer
+        background = options.update_mode == "background" and model.learns_in_background
+        self.learner = Learner(model, self.buffer, every=options.update_every, background=background, cost=self.ledger.cost)
+        self.verification: Verification | None = None
+        self.recorder = Recorder(real.interface.action_space, options.num_slots)
+        self._background = BackgroundAnchors(real, max_in_flight=options.max_in_flight)
+        self._check = PredictionCheck(real.interface.observation_space)
+        self._endless = real.interface.factored is None and options.max_episode_steps is None
+        if options.pairs == "teacher_forced" and real.interface.factored is not None:
+            raise ValueError(
+                'pairs="teacher_forced" needs observations that say all about the state; a factored environment keeps a state of '
+                'its own: pairs="open_loop"'
+            )
+        self._state: Any = None
+        # Without a seed no two runs are alike, as everywhere in Gymnasium.
+        self.reseed(int(np.random.SeedSequence().generate_state(1)[0] >> 1) if options.seed is None else options.seed)
+
+    def reseed(self, seed: int) -> None:
+        """Begin the run anew from ``seed``: numbers of episodes and pairs, starts, anchor choices. What was learnt stays."""
+        self.seed = int(seed)
+        self.rng = np.random.default_rng([self.seed, 0])
+        self.episodes.reseed(self.seed)
+        self.ledger.reseed()
+        self.recorder.forget()
+
+    @property
+    def cost(self) -> Cost:
+        """What has been spent so far."""
+        self.ledger.cost.skipped = self.real.skipped
+        return self.ledger.cost
+
+    @property
+    def unknown(self) -> int:
+        """Real episodes or steps whose grade infrastructure lost."""
+        return self.ledger.unknown
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """What the model said of its last update."""
+        return self.learner.measures
+
+    @property
+    def in_flight(self) -> int:
+        """Background anchors that wait or run."""
+        return self._background.in_flight
+
+    @property
+    def by_depth(self) -> bool:
+        """Whether a reward's error depends on how many predictions in a row it was made of: the state itself is predicted."""
+        rolled = self.options.pairs == "open_loop" or self.options.anchor_mode == "background"
+        return rolled and self.real.interface.factored is None
+
+    def stats(self) -> dict[str, float]:
+        """The costs, the anchors' state and the model's measures, with the prefixes that logs group by."""
+        costs = {f"cost/{name}": value for name, value in self.cost.as_dict().items()}
+        anchors = {
+            "anchors/fraction": self.episodes.anchor_fraction,
+            "anchors/pairs": float(self.stream.added),
+            "anchors/in_flight": float(self.in_flight),
+            "anchors/unknown": float(self.unknown),
+        }
+        return costs | anchors | self.measures
+
+    def learn(self) -> None:
+        """Update the model if enough real transitions are new; a model that knows nothing is not waited with."""
+        self.learner.learn(self.rng)
+
+    def update_model(self) -> None:
+        """Update the model on the real transitions that it has not seen, and wait for that."""
+        self.learner.update(self.rng)
+
+    def learn_from(self, recorded: Transitions) -> None:
+        """Take in real steps that were recorded elsewhere: the model is fitted to them, and branched rollouts start at them too.
+
+        They count as real transitions, but neither as executed nor as anchors: nobody asked the model before they were known.
+        """
+        prior = checked_prior(recorded, self.model, self.real.interface, starts=self.ledger.starts is not None)
+        if len(prior):
+            self.learner.learn_from(prior, self.rng)
+
+    def warm_up(self, executions: int, *, seconds: float = np.inf) -> int:
+        """Run random actions for real, side by side, until so many steps were executed, and fit the model on them.
+
+        Returns:
+            The number of steps executed: at least ``executions``, unless ``seconds`` ran out.
+        """
+        before = self.buffer.added
+
+        def take(steps: list[RealStep]) -> int:
+            self.ledger.take_in(steps)
+            return self.buffer.added - before
+
+        with self.cost.timing("wait_s"):
+            execute_random(
+                self.real,
+                executions=executions,
+                seconds=seconds,
+                seed=self.seed,
+                limit=self.options.max_episode_steps,
+                take=take,
+            )
+        self.update_model()
+        return self.buffer.added - before
+
+    def poll(self) -> None:
+        """Take in the background anchors that have finished."""
+        for recording, steps in self._background.finished():
+            self.ledger.arrived(recording, steps)
+
+    def keep_log(self) -> None:
+        """Keep what is needed to execute imagined episodes after all, see :meth:`verify`.
+
+        Raises:
+            ValueError: there is one real environment, no way to make a second, and it may be busy.
+        """
+        if self.verification is None:
+            self.verification = Verification(
+                self.real,
+                recorder=self.recorder,
+                background=self._background,
+                ledger=self.ledger,
+                episodes=self.episodes,
+                options=self.options,
+            )
+
+    def verify(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.bool_], dict[int, float]]:
+        """Execute imagined episodes after all, see :meth:`~wmrl_gym.engine.background.Verification.execute`."""
+        assert self.verification is not None, "keep_log() comes first"
+        return self.verification.execute(slots)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for all background anchors, at most ``timeout_s`` seconds; returns whether none is left."""
+        with self.cost.timing("wait_s"):
+            self._background.wait(timeout_s)
+        self.poll()
+        return self._background.in_flight == 0
+
+    def wait_for_one(self) -> None:
+        """Wait until one background anchor has finished, if any runs."""
+        with self.cost.timing("wait_s"):
+            self._background.wait_for_one()
+        self.poll()
+
+    def collect_late(self) -> Late:
+        """The late truths that arrived since the last call, by pair number, and the numbers of those that never will.
+
+        The first call starts the collection.
+        """
+        return self.ledger.collect_late()
+
+    def runs_for_real(self, slot: int) -> bool:
+        """Whether the present episode of a slot is a real one, step by step."""
+        return bool(self.episodes.opened[slot])
+
+    def action_masks(self, slot: int) -> NDArray[np.bool_]:
+        """Which actions are legal now in a slot: bool, shape (n,), as its real environment says, or as the model predicts.
+
+        Raises:
+            WorldModelError: the episode is imagined, and the model does not say.
+        """
+        real = self.runs_for_real(slot)
+        at_start = bool(self.episodes.at_reset[slot]) and self.episodes.steps[slot] == 0
+        mask = self.real.action_masks(slot, start=at_start) if real or at_start else None
+        if mask is None:
+            mask = self.model.action_masks(batch.take(self._state, [slot]))
+            mask = None if mask is None else np.asarray(mask, bool)[0]
+        if mask is None:
+            raise WorldModelError(
+                f"the episode is imagined, and {type(self.model).__name__} does not predict which actions are legal in it: write "
+                "its action_masks(state), or train with an algorithm without masks"
+            )
+        return mask
+
+    @property
+    def masked(self) -> bool:
+        """Whether the environment or the model says which actions are legal."""
+        return self.real.masked or type(self.model).action_masks is not WorldModel.action_masks
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that changes in a run, but for what the model has learnt: numbers, arrays and batches.
+
+        Background anchors that have not finished are kept as recordings, and run again after loading.
+
+        Raises:
+            RuntimeError: a real episode of an environment that cannot be saved is under way.
+        """
+        self.poll()
+        self.learner.settle()
+        return {
+            "seed": self.seed,
+            "rng": self.rng.bit_generator.state,
+            "learnt": self.learner.learnt,
+            "ledger": self.ledger.state_dict(),
+            "episodes": self.episodes.state_dict(),
+            "state": self._state,
+            "real": self.real.state_dict(),
+            "recorder": self.recorder.state_dict(),
+            "unfinished": deepcopy(self._background.unfinished),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` described."""
+        self._background.cancel()
+        self.learner.restore(state["learnt"])
+        self.reseed(state["seed"])
+        self.rng.bit_generator.state = state["rng"]
+        self.ledger.load_state_dict(state["ledger"])
+        self.episodes.load_state_dict(state["episodes"])
+        self._state = state["state"]
+        self.real.load_state_dict(state["real"])
+        self.recorder.load_state_dict(state["recorder"])
+        for recording in state["unfinished"]:
+            self._background.resubmit(deepcopy(recording))
+
+    def close(self) -> None:
+        """Stop real execution, and the update that runs in the background."""
+        self._background.cancel()
+        self.learner.close()
+        self.real.close()

@@ -1,0 +1,127 @@
+"""Files that are there whole or as they were before, whoever else writes beside them and whenever a process is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+_REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "there is no permission to write there",
+    errno.EPERM: "there is no permission to write there",
+    errno.ENOENT: "the folder above it does not exist, and cannot be made",
+    errno.ENOTDIR: "a part of its path is a file",
+}
+
+
+OUT = "choose another folder with --out"
+"""The advice where a command or a function writes a folder of results."""
+
+
+class CannotWrite(OSError):
+    """A place cannot be written; the message names it, says why, and what to do."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+@contextlib.contextmanager
+def writing(path: str | Path, *, advice: str) -> Iterator[None]:
+    """Say of every failure to write in the block which place it was for, and what to do.
+
+    Args:
+        path: what is written.
+        advice: what the user may do about it, such as ``"choose another folder with --out"``.
+
+    Raises:
+        CannotWrite: in place of the operating system's own error.
+    """
+    try:
+        yield
+    except CannotWrite:
+        raise
+    except OSError as error:
+        if error.errno not in _REASONS:
+            raise
+        where = "" if error.filename is None or str(error.filename) == str(path) else f" (at {error.filename})"
+        told = f"cannot write {path}{where}: {_REASONS[error.errno]}; {advice}"
+        raise CannotWrite(error.errno, told) from error
+
+
+def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
+    """Let ``write`` make a file beside ``path``, which takes its place when it is complete and on disk.
+
+    The name of the file beside it is nobody else's, so that two processes may write the same path; the last one stays.
+
+    Raises:
+        CannotWrite: the place cannot be written; what was there is whole.
+    """
+    part = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+    with writing(path, advice="make room there, or choose another place"):
+        try:
+            write(part)
+            with part.open("rb") as written:
+                os.fsync(written.fileno())
+            part.replace(path)
+        finally:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8, whole."""
+    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write a document as JSON that people can read, whole."""
+    write_text(path, json.dumps(document, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def folder_made_anew(path: Path) -> Iterator[Path]:
+    """A new folder that takes the place of ``path`` when the block has ended without an error; until then the old one stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+    part.mkdir()
+    try:
+        yield part
+        if path.exists():
+            old = path.with_name(f".{path.name}.{secrets.token_hex(6)}.old")
+            path.rename(old)
+            part.rename(path)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            part.rename(path)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path, *, waiting: Callable[[], Any] = lambda: None) -> Iterator[None]:
+    """Be the only one who works in a folder, which is made where it is missing; wait for whoever does now.
+
+    The lock ends with the process that holds it, however it ends.
+
+    Args:
+        folder: whose file ``.lock`` is locked.
+        waiting: called once, if somebody else works there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
