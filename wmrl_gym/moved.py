@@ -58,6 +58,17 @@ _WRAPPERS = {
     **dict.fromkeys(("encode_instruction", "stack_images"), "wrappers.observations"),
     **dict.fromkeys(("vector.correction", "vector.presets"), "wrappers.vector.corrections"),
 }
+_SANDBOX = {
+    "rlimits": "unisolated",
+    "factory": "base",
+    "cache": "records",
+    "costs": "records",
+    "inside.capture": "inside.outputs",
+    "inside.submission": "inside.outputs",
+    "inside.prefault": "inside.warmup",
+    "inside.rehearsal": "inside.warmup",
+    "inside.zygote": "inside.server",
+}
 MODULES = {
     **{f"wmrl_gym.envs.autoresearch.{old}": f"wmrl_gym.envs.autoresearch.{new}" for old, new in _AUTORESEARCH.items()},
     **{f"wmrl_gym.world_models.{old}": f"wmrl_gym.world_models.{new}" for old, new in _WORLD_MODELS.items()},
@@ -66,8 +77,8 @@ MODULES = {
     **{f"wmrl_gym.corrections.{old}": "wmrl_gym.corrections.anchor_pairs" for old in ("pairs", "stream")},
     "wmrl_gym.corrections.online": "wmrl_gym.corrections.online_calibration",
     "wmrl_gym.envs.manipulation.ended": "wmrl_gym.envs.manipulation.refuse_after_end",
+    **{f"wmrl_gym.sandbox.{old}": f"wmrl_gym.sandbox.{new}" for old, new in _SANDBOX.items()},
     "wmrl_gym.data.minari_reading": "wmrl_gym.data.minari",
-    "wmrl_gym.sandbox.rlimits": "wmrl_gym.sandbox.unisolated",
 }
 """The module that stands today for each of version 0.1 that moved."""
 

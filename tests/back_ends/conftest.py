@@ -13,6 +13,8 @@ import pytest
 from wmrl_gym.sandbox import DockerSandbox, LocalSandbox, RaySandbox, Sandbox, images
 from wmrl_gym.sandbox.docker import IMAGE, connect
 
+from .privileges import ONE_USER, SandboxElsewhere, as_ordinary_user
+
 RESOURCES = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
 
 
@@ -71,8 +73,36 @@ def ray_sandbox(cluster: Any) -> Iterator[Sandbox]:
         yield sandbox
 
 
-@pytest.fixture(scope="package", params=["local", pytest.param("docker", marks=pytest.mark.needs_docker), "ray_sandbox"])
+@pytest.fixture(scope="package")
+def local_of_a_user() -> Iterator[Sandbox]:
+    """The local sandbox of an ordinary user, who may make no control group."""
+    sandbox = SandboxElsewhere(as_ordinary_user())
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.fixture(scope="package")
+def local_cold_of_a_user() -> Iterator[Sandbox]:
+    """The same where each run starts an interpreter."""
+    sandbox = SandboxElsewhere(as_ordinary_user(), "cold")
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.fixture(scope="package")
+def local_of_one_user() -> Iterator[Sandbox]:
+    """The local sandbox of root in a namespace that knows no other user."""
+    sandbox = SandboxElsewhere(ONE_USER)
+    yield sandbox
+    sandbox.close()
+
+
+DOCKER = pytest.param("docker", marks=pytest.mark.needs_docker)
+OF_OTHERS = ["local_of_a_user", "local_cold_of_a_user"] if os.geteuid() == 0 else []  # else we are an ordinary user ourselves
+
+
+@pytest.fixture(scope="package", params=["local", *OF_OTHERS, "local_of_one_user", DOCKER, "ray_sandbox"])
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    """Each back end in turn."""
+    """Each back end in turn, and the local one with each kind of privileges."""
     chosen: Sandbox = request.getfixturevalue(request.param)
     return chosen

@@ -103,15 +103,15 @@ def test_there_is_no_network(sandbox: Sandbox, limits: Limits) -> None:
         local.listen()
         code = f"""
 found = {{
-    "loopback": attempt(socket.socket().connect, ("127.0.0.1", {server.getsockname()[1]})),
+    "loopback": attempt(lambda: socket.socket().connect(("127.0.0.1", {server.getsockname()[1]}))),
     "abstract": attempt(socket.socket(socket.AF_UNIX).connect, "\\0wmrl-attack-{os.getpid()}"),
-    "outside": attempt(socket.socket().connect, ("192.0.2.1", 80)),
+    "outside": attempt(lambda: socket.socket().connect(("192.0.2.1", 80))),
     "names": attempt(socket.getaddrinfo, "example.org", 80),
     "channel": attempt(socket.socket(socket.AF_UNIX).connect, "/runner/channel/socket"),
     "families": [attempt(socket.socket, family, socket.SOCK_RAW) for family in (16, 17, 40)],
 }}"""
         found = report(sandbox, code, limits)
-    assert (found["loopback"], found["abstract"], found["outside"]) == ("ECONNREFUSED", "ECONNREFUSED", "ENETUNREACH")
+    assert (found["loopback"], found["abstract"], found["outside"]) == ("EAFNOSUPPORT", "ECONNREFUSED", "EAFNOSUPPORT")
     assert found["names"] in ("gaierror", "EAI_AGAIN", "-3", "-2")
     assert found["channel"] in ("ECONNREFUSED", "ENOENT")
     assert found["families"] == ["EAFNOSUPPORT"] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import subprocess
@@ -14,8 +15,9 @@ import pytest
 
 from wmrl_gym.cli import main
 from wmrl_gym.sandbox import DockerSandbox, Limits, LocalSandbox, SandboxUnavailable, images, make_sandbox
-from wmrl_gym.sandbox.container import LABEL
+from wmrl_gym.sandbox.container import LABEL, OWNER
 from wmrl_gym.sandbox.docker import connect, sweep
+from wmrl_gym.sandbox.measure import PROBES
 
 
 @pytest.fixture
@@ -25,16 +27,35 @@ def client(image: str) -> Iterator[Any]:
     client.close()
 
 
-def ours(client: Any, pid: int) -> set[str]:
-    return {container.id for container in client.containers.list(all=True, filters={"label": f"{LABEL}={pid}"})}
+def ours(client: Any, owner: str) -> set[str]:
+    return {container.id for container in client.containers.list(all=True, filters={"label": f"{LABEL}={owner}"})}
+
+
+STARTED = """
+import os, sys
+from wmrl_gym.sandbox import DockerSandbox, Limits
+from wmrl_gym.sandbox.container import OWNER, Shape
+sandbox = DockerSandbox(image={image!r}, spares=0, preimport=())
+container = sandbox._start(Shape.of(Limits()))
+print(OWNER, flush=True)
+"""
+
+
+def host(image: str, then: str, *command: str) -> subprocess.Popen[str]:
+    """A process that has started a container, and then does something else."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    code = STARTED.format(image=image) + then
+    return subprocess.Popen(
+        [*command, sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
 
 
 def test_a_container_serves_one_run_and_others_wait(client: Any, image: str, limits: Limits) -> None:
-    before = ours(client, os.getpid())
+    before = ours(client, OWNER)
     with DockerSandbox(image=image, spares=1, preimport=()) as sandbox:
         names = [sandbox.run("print(open('/proc/self/mountinfo').read())", data_dir=None, limits=limits).stdout for _ in range(2)]
         assert names[0] != names[1], "each run has a container of its own"
-    assert ours(client, os.getpid()) == before
+    assert ours(client, OWNER) == before
     with pytest.raises(RuntimeError, match="closed"):
         sandbox.run("", data_dir=None, limits=limits)
 
@@ -73,21 +94,42 @@ np.savetxt(os.environ["SUBMISSION_PATH"], train)
     assert one.submission is not None
 
 
-def test_what_a_killed_process_left_is_swept_up(client: Any, image: str, tmp_path: Path) -> None:
-    script = f"""
-import os
-from wmrl_gym.sandbox import DockerSandbox, Limits
-sandbox = DockerSandbox(image={image!r}, spares=0, preimport=())
-sandbox._start(__import__("wmrl_gym.sandbox.container").sandbox.container.Shape.of(Limits()))
-print("started", flush=True)
-os.kill(os.getpid(), 9)
-"""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True) as host:
-        assert host.stdout is not None
-        assert host.stdout.read() == "started\n"
+def test_what_a_killed_process_left_is_swept_up(client: Any, image: str) -> None:
+    with host(image, "os.kill(os.getpid(), 9)") as killed:
+        assert killed.stdout is not None
+        owner = killed.stdout.read().strip()
+    for container in client.containers.list(filters={"label": f"{LABEL}={owner}"}):
+        container.wait(timeout=120)  # it ends by itself when nobody is there any more
     sweep(client)
-    assert ours(client, host.pid) == set()
+    assert len(ours(client, owner)) == 1, "its owner may still want to know how it ended"
+    sweep(client, after_s=0.0)
+    assert ours(client, owner) == set()
+
+
+def test_a_live_run_of_another_pid_namespace_is_left_alone(client: Any, image: str) -> None:
+    then = """
+sys.stdin.readline()
+print(container.run(b"print(6 * 7)", data=None, limits=Limits()).stdout, flush=True)
+"""
+    with host(image, then, "unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc") as other:
+        assert other.stdout is not None
+        owner = other.stdout.readline().strip()
+        sweep(client, after_s=0.0)
+        assert len(ours(client, owner)) == 1
+        assert other.communicate("go\n", timeout=120)[0].startswith("42")
+    assert ours(client, owner) == set()
+
+
+def test_low_limits_of_an_engine_are_no_crash(client: Any, image: str, limits: Limits) -> None:
+    tag = f"wmrl-test-limits-{os.getpid()}"
+    entry = '["/bin/sh", "-c", "ulimit -n 512 && exec \\"$@\\"", "sh"]'
+    client.images.build(fileobj=io.BytesIO(f"FROM {image}\nENTRYPOINT {entry}\n".encode()), tag=tag, rm=True)
+    try:
+        with DockerSandbox(image=tag, spares=0, preimport=()) as sandbox:
+            result = sandbox.run("import resource\nprint(resource.getrlimit(7))", data_dir=None, limits=limits)
+        assert (result.exit_code, result.stdout, result.failed) == (0, "(512, 512)\n", None)
+    finally:
+        client.images.remove(tag, force=True)
 
 
 def test_a_sandbox_of_containers_pickles(docker: DockerSandbox, limits: Limits) -> None:
@@ -133,11 +175,24 @@ def test_the_command_builds_the_image_from_any_base(image: str, client: Any, cap
 
 
 def test_the_command_tries_a_sandbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert main(["sandbox", "check"]) == 0
-    assert capsys.readouterr().out.startswith("local: ok, scikit-learn ")
+    assert main(["sandbox", "check", "local", "docker"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("local: ok, scikit-learn ")
+    assert printed.count(": enforced") == 2 * len(PROBES)
+    assert "memory is " in printed
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     assert main(["sandbox", "check", "docker"]) == 2
     assert "no docker engine answers" in capsys.readouterr().err
+
+
+def test_the_command_finds_what_is_not_enforced(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.warns(UserWarning, match="isolates nothing"):
+        assert main(["sandbox", "check", "unsafe-rlimits"]) == 0
+    printed = capsys.readouterr().out
+    for name in ("network", "files of this machine"):
+        assert f"  {name}: NOT ENFORCED" in printed
+    for name in ("CPU time", "memory of one process", "processes"):
+        assert f"  {name}: enforced" in printed
 
 
 def test_senseless_arguments_are_refused() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from processes import NAME_ME, descendants, named
 
 from wmrl_gym.sandbox import Limits, LocalSandbox, RlimitSandbox, Sandbox, make_sandbox
-from wmrl_gym.sandbox.inside.capture import Capture
+from wmrl_gym.sandbox.inside.outputs import Capture
 from wmrl_gym.sandbox.inside.seccomp import filter_program
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from wmrl_gym.sandbox import ExecutionResult, Limits, LocalSandbox, SandboxPool, make_sandbox
-from wmrl_gym.sandbox.cache import RunCache, run_key
 from wmrl_gym.sandbox.data import DataFolder
+from wmrl_gym.sandbox.records import RunCache, run_key
 
 STAMP = "import uuid\nprint(uuid.uuid4())"
 """Prints something else each time that it is really run."""

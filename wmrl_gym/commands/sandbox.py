@@ -19,7 +19,7 @@ def add(commands: Any) -> None:
     build.add_argument("--tag", default=None, help="the image's name (default: wmrl-gym-sandbox)")
     build.add_argument("--packages", nargs="+", default=None, help="what to install where the base has no scikit-learn")
     build.add_argument("--network", default=None, help="the engine's network mode while it builds, such as host")
-    check = actions.add_parser("check", help="run one line of code in a sandbox")
+    check = actions.add_parser("check", help="try what a sandbox enforces on this machine")
     check.add_argument("kind", nargs="*", default=["local"], help="local, docker or ray (default: local)")
     sandbox.set_defaults(run=run)
 
@@ -53,15 +53,21 @@ def _build(arguments: argparse.Namespace) -> int:
 
 def _check(kinds: list[str]) -> int:
     from wmrl_gym.sandbox import Limits, make_sandbox
+    from wmrl_gym.sandbox.measure import counted_by, measure
 
     status = 0
     for kind in kinds:
         sandbox = make_sandbox(kind)
         try:
             result = sandbox.run("import sklearn; print(sklearn.__version__)", data_dir=None, limits=Limits(wall_s=60))
+            works = result.exit_code == 0
+            status |= not works
+            print(f"{kind}: {'ok, scikit-learn ' + result.stdout.strip() if works else result.failed or result.stderr.strip()}")
+            for name, held in measure(sandbox) if works else ():
+                status |= not held and kind != "unsafe-rlimits"
+                print(f"  {name}: {'enforced' if held else 'NOT ENFORCED'}")
+            if kind == "local":
+                print(f"  {counted_by()}")
         finally:
             sandbox.close()
-        works = result.exit_code == 0
-        status |= not works
-        print(f"{kind}: {'ok, scikit-learn ' + result.stdout.strip() if works else result.failed or result.stderr.strip()}")
     return int(status)

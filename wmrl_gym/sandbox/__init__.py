@@ -1,12 +1,11 @@
 """Run Python code that nobody has read: under limits, isolated, and warm."""
 
-from .base import ExecutionResult, Limits, Sandbox, SandboxUnavailable
-from .costs import Costs
+from .base import ExecutionResult, Limits, Sandbox, SandboxUnavailable, make_sandbox
 from .docker import DockerSandbox
-from .factory import make_sandbox
 from .local import LocalSandbox
 from .pool import SandboxPool
 from .ray import RaySandbox
+from .records import Costs
 from .unisolated import RlimitSandbox
 
 __all__ = [

@@ -1,56 +1,28 @@
-"""What every sandbox takes and returns."""
+"""What every sandbox takes and returns, and a sandbox by its name."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import difflib
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol, runtime_checkable
+
+from .inside.limits import Limits
+
+__all__ = ["ExecutionResult", "Limits", "Sandbox", "SandboxUnavailable", "make_sandbox"]
+
+_KNOWN = {
+    "local": "local.LocalSandbox",
+    "docker": "docker.DockerSandbox",
+    "ray": "ray.RaySandbox",
+    "unsafe-rlimits": "unisolated.RlimitSandbox",
+}
+"""Module and class of each; by name, as some of them make others by name."""
 
 
 class SandboxUnavailable(RuntimeError):
     """This machine cannot isolate code as asked; the message says why and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much one run may use; every field is checked at construction.
-
-    Args:
-        wall_s: seconds of wall-clock time.
-        cpu_s: seconds of CPU time, summed over all processes of the run.
-        memory_mb: MiB of memory, summed over all processes of the run and the files that it writes.
-        processes: processes and threads alive at once.
-        file_mb: MiB of files that the run may write in all, and of the submission.
-        output_kb: KiB kept of standard output, and as much of standard error; the middle of what is longer is cut out.
-
-    Raises:
-        ValueError: a limit is not positive and finite.
-        TypeError: a limit is not a number, or not a whole one where it counts things.
-
-    >>> Limits(wall_s=5).cpu_s
-    30.0
-    >>> Limits(memory_mb=0)
-    Traceback (most recent call last):
-        ...
-    ValueError: memory_mb must be a positive int, got 0
-    """
-
-    wall_s: float = 30.0
-    cpu_s: float = 30.0
-    memory_mb: int = 2048
-    processes: int = 64
-    file_mb: int = 64
-    output_kb: int = 64
-
-    def __post_init__(self) -> None:
-        """Check each limit against the type of its default."""
-        for field in fields(self):
-            value, kind = getattr(self, field.name), type(field.default)
-            wanted = f"{field.name} must be a positive {kind.__name__}, got {value!r}"
-            if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
-                raise TypeError(wanted)
-            if not 0 < value < 2**31:
-                raise ValueError(wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +76,26 @@ class Sandbox(Protocol):
     def close(self) -> None:
         """End every process and remove everything that the sandbox made. May be called twice."""
         ...
+
+
+def make_sandbox(sandbox: str | Sandbox = "local", *, workers: int = 1) -> Sandbox:
+    """The sandbox called ``sandbox``, for ``workers`` runs at once; a sandbox object is returned as it is.
+
+    Raises:
+        ValueError: there is none of that name.
+        SandboxUnavailable: it cannot be had on this machine.
+
+    >>> make_sandbox("locale")
+    Traceback (most recent call last):
+        ...
+    ValueError: no sandbox is called 'locale'; known: 'local', 'docker', 'ray', 'unsafe-rlimits'; closest: 'local'
+    """
+    if not isinstance(sandbox, str):
+        return sandbox
+    if sandbox not in _KNOWN:
+        closest = difflib.get_close_matches(sandbox, _KNOWN, n=1, cutoff=0.0)[0]
+        known = ", ".join(map(repr, _KNOWN))
+        raise ValueError(f"no sandbox is called {sandbox!r}; known: {known}; closest: {closest!r}")
+    module, name = _KNOWN[sandbox].split(".")
+    made: Sandbox = getattr(import_module(f".{module}", __package__), name)(workers=workers)
+    return made

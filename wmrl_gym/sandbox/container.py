@@ -5,31 +5,32 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import socket
-import tempfile
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from .base import ExecutionResult, Limits, SandboxUnavailable
 from .bubblewrap import VARIABLES
-from .data import DataFolder
+from .data import DataFolder, LeasedFolder
 from .inside.enclosures import DATA, WORKSPACE
 from .inside.protocol import receive, send
-from .worker import GRACE_S, WorkerLost, WorkerStuck, request_of, result_of
+from .worker import GRACE_S, WorkerLost, WorkerStuck, out_of_memory, request_of, result_of
 
 LABEL = "wmrl-sandbox"
+OWNER = secrets.token_hex(8)
+"""What this process's containers are labelled with: no process id, as several hosts and containers may use one engine."""
 _START_S = 120.0
 _INODES = 65536
 _SERVER_MB = 384
 """What the interpreter with its imports may take beside the run."""
 _SERVER_PROCESSES = 2
-_BOOTSTRAP = "import sys, json; sys.path.insert(0, '/runner'); from inside.container import main; \
-sys.path.pop(0); main(json.loads(sys.argv[1]))"
+_SETTLED_S = 30.0
+_BOOTSTRAP = "import sys, json; sys.path.insert(0, '/runner'); from inside.server import serve_in_container; \
+sys.path.pop(0); serve_in_container(json.loads(sys.argv[1]))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ class Container:
     """
 
     def __init__(self, client: Any, image: str, *, shape: Shape, preimport: tuple[str, ...]) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{LABEL}-{os.getpid()}-"))
+        self._leased = LeasedFolder(LABEL)
+        self._folder = self._leased.path
         self._lock = threading.Lock()
         self._channel = -1
         self._container: Any = None
@@ -108,20 +110,19 @@ class Container:
             _fill(self._folder / "data", data)
         deadline = monotonic() + limits.wall_s + GRACE_S
         try:
-            send(self._channel, request_of(limits, None, watch_memory=True), code, deadline=deadline)
-            result = result_of(receive(self._channel, deadline=deadline), None)
+            send(self._channel, request_of(limits, watch_memory=True), code, deadline=deadline)
+            return result_of(receive(self._channel, deadline=deadline), None)
         except TimeoutError as error:
             raise WorkerStuck(f"the container did not answer within {limits.wall_s + GRACE_S:.0f} s") from error
         except (EOFError, OSError) as error:
             if self._ran_out():
-                return ExecutionResult(None, "memory", "", "", None, "unknown", None, 0.0, 0.0, float(limits.memory_mb))
+                return out_of_memory(limits)
             raise WorkerLost(f"the container was lost: {self._complaints() or error}") from error
-        if result.exit_code == -9 and self._ran_out():
-            return replace(result, exit_code=None, exceeded="memory")
-        return result
 
     def _ran_out(self) -> bool:
+        """Whether the container, which is ending, ended because its memory was full: known once the engine has seen it end."""
         with suppress(Exception):
+            self._container.wait(timeout=_SETTLED_S)
             self._container.reload()
             return bool(self._container.attrs["State"]["OOMKilled"])
         return False
@@ -147,7 +148,7 @@ class Container:
         if container is not None:
             with suppress(Exception):  # it may have ended and be gone already
                 container.remove(force=True, v=True)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._leased.remove()
 
 
 def _listen(folder: Path) -> socket.socket:
@@ -185,7 +186,7 @@ def _start(client: Any, image: str, *, shape: Shape, folder: Path, preimport: tu
             ["python3", "-B", "-c", _BOOTSTRAP, json.dumps({"preimport": list(preimport)})],
             detach=True,
             auto_remove=False,
-            labels={LABEL: f"{os.getpid()}"},
+            labels={LABEL: OWNER},
             environment=VARIABLES,
             user=f"{uid}:{uid}",
             working_dir=WORKSPACE,

@@ -1,14 +1,20 @@
-"""Data folders on their way into a sandbox."""
+"""Data folders on their way into a sandbox, and temporary folders that go with the process that made them."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
+import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 # A larger data folder is bound into a sandbox made for the one run, rather than copied into one.
 COPIED_BYTES = 1 << 28
+_NEW_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +90,47 @@ def _entries(root: Path, folder: Path) -> Iterator[tuple[str, str, int, int, int
             yield os.path.relpath(entry.path, root), entry.path, status.st_size, status.st_mtime_ns, status.st_ino
     if not entries and folder != root:
         yield f"{os.path.relpath(folder, root)}/", "", 0, 0, 0
+
+
+class LeasedFolder:
+    """A temporary folder with a lock on it that ends with this process, so that others can tell what it left when it was killed.
+
+    A process id would not tell: it means another process in every container.
+
+    Args:
+        prefix: of its name.
+
+    Raises:
+        OSError: no temporary folder can be made; the message names the variable to set.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        try:
+            self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}-"))
+        except OSError as error:
+            advice = "set TMPDIR to a folder that can be written"
+            raise OSError(error.errno, f"no temporary folder can be made ({error.strerror}): {advice}") from error
+        self._lease = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(self._lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def remove(self) -> None:
+        """Remove it with all that is in it. May be called twice."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        lease, self._lease = self._lease, -1
+        if lease >= 0:
+            os.close(lease)
+
+    @staticmethod
+    def sweep(prefix: str) -> None:
+        """Remove those whose process has ended; one that was made just now may not have its lock yet."""
+        for path in Path(tempfile.gettempdir()).glob(f"{prefix}-*"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_ctime < _NEW_S:
+                    continue
+                lease = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+                finally:
+                    os.close(lease)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
+import re
 import socket
-import tempfile
 import threading
 import weakref
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from .base import ExecutionResult, Limits, SandboxUnavailable
 from .container import LABEL, Container, Shape
-from .data import COPIED_BYTES, DataFolder
+from .data import COPIED_BYTES, DataFolder, LeasedFolder
 from .local import PREIMPORT
 from .worker import WorkerLost, WorkerStuck
 
@@ -213,15 +213,33 @@ def _knock(address: str) -> None:
             door.connect(address.removeprefix("unix://"))
 
 
-def sweep(client: Any) -> None:
-    """Remove what processes of this machine left that were killed: their containers and folders."""
+def sweep(client: Any, *, after_s: float = 300.0) -> None:
+    """Remove what killed processes left: their containers, of whatever host or container those were, and this machine's folders.
+
+    A container lives as long as its connection to the process that started it, and ends by itself with it. So only those are
+    removed that have ended (or were made and never started) longer ago than their owner needs to do so itself.
+
+    Args:
+        client: of the engine.
+        after_s: seconds, by the engine's clock.
+    """
     with suppress(Exception):  # somebody else may be sweeping as well
+        now = _seconds(client.info()["SystemTime"])
         for container in client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True):
-            if not Path(f"/proc/{container.labels[LABEL]}").exists():
-                container.remove(force=True, v=True)
-    for folder in Path(tempfile.gettempdir()).glob(f"{LABEL}-*-*"):
-        if not Path(f"/proc/{folder.name.split('-')[2]}").exists():
-            shutil.rmtree(folder, ignore_errors=True)
+            state = container.attrs["State"]
+            if state["Running"] or state["Paused"] or state["Restarting"]:
+                continue
+            since = container.attrs["Created"] if state["Status"] == "created" else state["FinishedAt"]
+            if now - _seconds(since) >= after_s:
+                container.remove(force=False, v=True)
+    LeasedFolder.sweep(LABEL)
+
+
+def _seconds(time: str) -> float:
+    """What the engine writes as ``2026-01-31T12:00:00.123456789Z``, in seconds."""
+    text = re.sub(r"(\.\d{1,6})\d*", r"\1", time.replace("Z", "+00:00"))
+    text = re.sub(r"\.\d*", lambda found: f"{found[0]:0<7}", text)
+    return datetime.fromisoformat(text).timestamp()
 
 
 def _end_all(alive: set[Container], starter: ThreadPoolExecutor, owner: int) -> None:

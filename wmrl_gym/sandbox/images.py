@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO
 
 from .base import SandboxUnavailable
-from .bubblewrap import DATA_FOLDERS
 from .docker import IMAGE, connect
 from .local import PREIMPORT
+from .visible import DATA_FOLDERS, Interpreter, covered_paths, is_within
 
 BASE = "python:3.11-slim"
 MACHINE = f"{IMAGE}-base"
@@ -90,11 +90,17 @@ def import_machine(tag: str = MACHINE) -> str:
 
 
 def write_archive(file: IO[bytes]) -> None:
-    """Write a tar archive with the interpreter, :data:`PACKAGES`, and the shared libraries that they have open."""
+    """Write a tar archive with the interpreter, :data:`PACKAGES`, and the shared libraries that they have open.
+
+    Raises:
+        SandboxUnavailable: answers lie where they cannot be told from these.
+    """
     with tarfile.open(fileobj=file, mode="w") as archive:
         done: set[str] = set()
+        covered = covered_paths(Interpreter.of(None))
         for path in ("/bin/sh", *_interpreter(), *_libraries(), *_distributions()):
-            _add(archive, path, done)
+            if not any(is_within(os.path.realpath(path), folder) for folder in covered):
+                _add(archive, path, done)
 
 
 def _add(archive: tarfile.TarFile, path: str, done: set[str]) -> None:

@@ -21,13 +21,16 @@ def main(config: dict[str, Any]) -> None:
     """Prepare and execute.
 
     Args:
-        config: "groups", files of control groups to join; "argv", the command; "uid", the user and group to become, None to stay;
-            and for another user "binds", paths to stage as ``STAGE/<index>``, and "copies", folders to copy to
-            ``STAGE/copy<index>``, readable by all.
+        config: "groups", files of control groups to join; "die_first", whether the kernel is to kill this when memory runs out
+            rather than others; "argv", the command; "uid", the user and group to become, None to stay; and for another user
+            "binds", paths to stage as ``STAGE/<index>``, and "copies", folders to copy to ``STAGE/copy<index>``, readable by all.
     """
     for path in config["groups"]:
         with open(path, "w") as file:
             file.write("0")
+    if config["die_first"]:  # /proc will be read-only by then
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
     if config["uid"] is not None:
         _stage(config["binds"], config["copies"])
         os.setgroups([])

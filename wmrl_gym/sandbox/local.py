@@ -13,7 +13,8 @@ from typing import Any
 from .base import ExecutionResult, Limits, SandboxUnavailable
 from .bubblewrap import find_bubblewrap
 from .data import COPIED_BYTES, DataFolder
-from .worker import NotNested, Worker, WorkerLost, WorkerStuck
+from .visible import Interpreter, covered_paths, hide
+from .worker import Contents, NotNested, Worker, WorkerLost, WorkerStuck
 
 PREIMPORT = (
     "numpy", "pandas", "scipy.sparse", "scipy.stats", "scipy.optimize", "sklearn.compose", "sklearn.decomposition",
@@ -35,10 +36,11 @@ class LocalSandbox:
         workers: runs that may go on at once; more threads than that wait.
         warm: keep each worker's imports for its next run. If False every run starts an interpreter: same verdicts, slower.
         preimport: modules that a warm worker imports ahead of its runs. Modules that are not installed are passed over.
+        packages: the folder of a virtual environment whose interpreter and packages the code has; None for those of this process.
 
     Raises:
-        SandboxUnavailable: there is no bubblewrap.
-        ValueError: ``workers`` is less than 1.
+        SandboxUnavailable: there is no bubblewrap, or answers lie where they would be shown and could not be covered.
+        ValueError: ``workers`` is less than 1, or there is no interpreter in ``packages``.
 
     >>> with LocalSandbox(preimport=()) as sandbox:
     ...     result = sandbox.run("print(6 * 7)", data_dir=None, limits=Limits())
@@ -46,11 +48,15 @@ class LocalSandbox:
     (0, '42\\n')
     """
 
-    def __init__(self, workers: int = 1, warm: bool = True, preimport: tuple[str, ...] = PREIMPORT) -> None:
+    def __init__(
+        self, workers: int = 1, warm: bool = True, preimport: tuple[str, ...] = PREIMPORT, *, packages: str | Path | None = None
+    ) -> None:
         if workers < 1:
             raise ValueError(f"workers must be at least 1, got {workers}")
         find_bubblewrap()
         self.workers, self.warm, self.preimport = workers, warm, tuple(preimport)
+        self.packages = None if packages is None else str(Path(packages).absolute())
+        self._interpreter = Interpreter.of(self.packages)
         self._open()
 
     def _open(self) -> None:
@@ -65,11 +71,12 @@ class LocalSandbox:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy in another process starts workers of its own."""
-        return {"workers": self.workers, "warm": self.warm, "preimport": self.preimport}
+        return {"workers": self.workers, "warm": self.warm, "preimport": self.preimport, "packages": self.packages}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the arguments; start nothing."""
         self.__dict__.update(state)
+        self._interpreter = Interpreter.of(self.packages)
         self._open()
 
     def __enter__(self) -> LocalSandbox:
@@ -84,7 +91,8 @@ class LocalSandbox:
         """See :meth:`Sandbox.run`.
 
         Raises:
-            SandboxUnavailable: no sandbox can be started on this machine.
+            SandboxUnavailable: no sandbox can be started on this machine, or what lies beside ``data_dir`` would be shown and
+                cannot be covered.
             ValueError: ``data_dir`` is no folder, or links to what is outside of it; or we are root, it is larger than 256 MiB,
                 and not every user may read it.
             RuntimeError: the sandbox is closed.
@@ -93,11 +101,12 @@ class LocalSandbox:
             self._finalizer.detach()
             self._open()  # forked: the workers belong to the parent
         data = None if data_dir is None else DataFolder.scan(data_dir)
+        covered = self._covered(data)
         source = code.encode(errors="surrogatepass")
         with self._free:
             for _ in range(2):  # a lost sandbox says nothing about the code: once more in a fresh one
                 try:
-                    return self._run_once(source, data, limits)
+                    return self._run_once(source, data, limits, covered)
                 except (WorkerLost, WorkerStuck, SandboxUnavailable) as error:
                     self._check_open()
                     if isinstance(error, SandboxUnavailable) and not self._proven:
@@ -111,11 +120,20 @@ class LocalSandbox:
         if self._closed:
             raise RuntimeError("this sandbox is closed")
 
-    def _run_once(self, code: bytes, data: DataFolder | None, limits: Limits) -> ExecutionResult:
-        worker = self._take(data, limits)
+    def _covered(self, data: DataFolder | None) -> tuple[str, ...]:
+        """What this run may not see: above all what lies beside its data, a task's answers."""
+        beside = None if data is None else str(data.path.parent)
+        covered = covered_paths(self._interpreter, [] if beside is None else [beside])
+        if beside in covered:
+            hide(beside)  # from later runs on other data, too
+        return tuple(covered)
+
+    def _run_once(self, code: bytes, data: DataFolder | None, limits: Limits, covered: tuple[str, ...]) -> ExecutionResult:
+        worker = self._take(data, limits, covered)
         reusable = False
         try:
-            result = worker.run(code, data=data, limits=limits)
+            cover = tuple(path for path in covered if path not in worker.covered)
+            result = worker.run(code, data=data, limits=limits, cover=cover)
             reusable = not worker.once
             return result
         finally:
@@ -128,7 +146,7 @@ class LocalSandbox:
             if not reusable:
                 worker.kill()
 
-    def _take(self, data: DataFolder | None, limits: Limits) -> Worker:
+    def _take(self, data: DataFolder | None, limits: Limits, covered: tuple[str, ...]) -> Worker:
         warm = self.warm and self._nested and (data is None or data.size <= COPIED_BYTES)
         with self._lock:
             self._check_open()
@@ -136,12 +154,12 @@ class LocalSandbox:
                 return self._idle.pop()  # the last one used is the one whose memory is still in the caches
         if warm:
             try:
-                return self._register(Worker(self.preimport))
+                return self._register(Worker(Contents(self._interpreter, self.preimport, covered)))
             except NotNested as error:
                 if self._nested:
                     self._nested = False
                     warnings.warn(f"no namespaces within bubblewrap's ({error}): every run starts an interpreter", stacklevel=4)
-        return self._register(Worker((), flat=limits, data=data))
+        return self._register(Worker(Contents(self._interpreter, (), covered), flat=limits, data=data))
 
     def _register(self, worker: Worker) -> Worker:
         with self._lock:

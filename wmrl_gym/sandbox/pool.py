@@ -11,10 +11,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from .base import ExecutionResult, Limits, Sandbox
-from .cache import RunCache, run_key
-from .costs import CostLog
+from .base import ExecutionResult, Limits, Sandbox, make_sandbox
 from .data import DataFolder
+from .records import CostLog, RunCache, run_key
 
 
 @dataclass(order=True, slots=True)
@@ -65,8 +64,6 @@ class SandboxPool:
         log: str | Path | None = None,
         idle_s: float = 30.0,
     ) -> None:
-        from .factory import make_sandbox
-
         if workers < 1:
             raise ValueError(f"workers must be at least 1, got {workers}")
         if max_in_flight is not None and max_in_flight < 1:
@@ -76,7 +73,8 @@ class SandboxPool:
         self.cache = RunCache.open(cache)
         self.log = CostLog(None if log is None else Path(log))
         self._sandbox = make_sandbox(sandbox, workers=workers)
-        self._place = f"{type(self._sandbox).__name__} {getattr(self._sandbox, 'image', '')}"
+        places = (getattr(self._sandbox, name, None) or "" for name in ("image", "packages"))
+        self._place = " ".join((type(self._sandbox).__name__, *places))
         self._owned = isinstance(sandbox, str)
         self._idle_s = idle_s
         self._room = None if max_in_flight is None else threading.Semaphore(max_in_flight)
@@ -105,7 +103,7 @@ class SandboxPool:
         self.close()
 
     def run(self, code: str, *, data_dir: Path | None, limits: Limits) -> ExecutionResult:
-        """See :meth:`Sandbox.run`; raises what the sandbox raises."""
+        """See :meth:`Sandbox.run`; raises what the sandbox raises, and OSError where the cache or the log cannot be written."""
         return self.submit(code, data_dir=data_dir, limits=limits).result()
 
     def at(self, priority: int) -> PrioritySandbox:
@@ -162,18 +160,22 @@ class SandboxPool:
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
-            started = monotonic()
             try:
-                result = self._sandbox.run(job.code, data_dir=job.data_dir, limits=job.limits)
-            except BaseException as error:
+                result = self._do(job)
+            except BaseException as error:  # of the sandbox, of the cache or of the log: whoever waits is told, and work goes on
                 self._leave(job)
                 job.future.set_exception(error)
-                continue
-            if self.cache is not None:
-                self.cache.write(job.key, result)
-            self.log.add(result, cached=False, priority=-job.rank[0], waited_s=started - job.since)
-            self._leave(job)
-            job.future.set_result(result)
+            else:
+                self._leave(job)
+                job.future.set_result(result)
+
+    def _do(self, job: Job) -> ExecutionResult:
+        started = monotonic()
+        result = self._sandbox.run(job.code, data_dir=job.data_dir, limits=job.limits)
+        self.log.add(result, cached=False, priority=-job.rank[0], waited_s=started - job.since)
+        if self.cache is not None:
+            self.cache.write(job.key, result)
+        return result
 
     def _next(self) -> Job | None:
         """The job to do next; None when this thread is to end."""

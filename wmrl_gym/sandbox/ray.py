@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import threading
 from collections import OrderedDict, deque
 from contextlib import suppress
@@ -12,8 +11,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from .base import ExecutionResult, Limits, SandboxUnavailable
-from .data import DataFolder
+from .base import ExecutionResult, Limits, SandboxUnavailable, make_sandbox
+from .data import DataFolder, LeasedFolder
+from .visible import hidden_by_name, hide
 
 _START_S = 180.0
 _POLL_S = 1.0
@@ -29,13 +29,9 @@ class RemoteWorker:
     """
 
     def __init__(self, sandbox: str) -> None:
-        from .factory import make_sandbox
-
         self._sandbox = make_sandbox(sandbox, workers=1)
-        for left in Path(tempfile.gettempdir()).glob("wmrl-ray-*-*"):  # by actors that were killed
-            if not Path(f"/proc/{left.name.split('-')[2]}").exists():
-                shutil.rmtree(left, ignore_errors=True)
-        self._root = Path(tempfile.mkdtemp(prefix=f"wmrl-ray-{os.getpid()}-"))
+        LeasedFolder.sweep("wmrl-ray")  # those of actors that were killed
+        self._leased = LeasedFolder("wmrl-ray")
         self._folders: OrderedDict[str, Path] = OrderedDict()
 
     def ready(self) -> bool:
@@ -51,7 +47,7 @@ class RemoteWorker:
         while len(self._folders) >= _FOLDERS:
             _, old = self._folders.popitem(last=False)
             shutil.rmtree(old, ignore_errors=True)
-        folder = self._root / key
+        folder = self._leased.path / key
         folder.mkdir()
         for name, content in files.items():
             path = folder / name
@@ -60,8 +56,10 @@ class RemoteWorker:
                 path.write_bytes(content)
         self._folders[key] = folder
 
-    def run(self, code: str, key: str | None, limits: Limits) -> ExecutionResult:
-        """Run code on a data folder that is here."""
+    def run(self, code: str, key: str | None, limits: Limits, hidden: tuple[str, ...]) -> ExecutionResult:
+        """Run code on a data folder that is here; ``hidden`` are folders that it may not see, should they be here too."""
+        for path in hidden:
+            hide(path)
         if key is not None:
             self._folders.move_to_end(key)
         return self._sandbox.run(code, data_dir=None if key is None else self._folders[key], limits=limits)
@@ -69,7 +67,7 @@ class RemoteWorker:
     def close(self) -> None:
         """Leave nothing behind."""
         self._sandbox.close()
-        shutil.rmtree(self._root, ignore_errors=True)
+        self._leased.remove()
 
 
 class RaySandbox:
@@ -177,7 +175,8 @@ class RaySandbox:
             key, files = self._shared(data)
             if not self._ray.get(actor.holds.remote(key)):
                 self._ray.get(actor.keep.remote(key, files))
-        return self._ray.get(actor.run.remote(code, key, limits))
+        hidden = (*hidden_by_name(), *([] if data is None else [str(data.path.parent)]))
+        return self._ray.get(actor.run.remote(code, key, limits, hidden))
 
     def _shared(self, data: DataFolder) -> tuple[str, Any]:
         """A data folder's name in the cluster, and a reference to its files."""

@@ -15,10 +15,11 @@ from .base import ExecutionResult, Limits
 from .bubblewrap import environment
 from .data import DataFolder
 from .inside.protocol import receive, send
-from .worker import GRACE_S, request_of, result_of
+from .visible import Interpreter
+from .worker import GRACE_S, WorkerLost, request_of, result_of
 
-_BOOTSTRAP = "import sys; sys.path.insert(0, sys.argv[1]); from inside.unisolated import main; sys.path.pop(0); \
-main(int(sys.argv[2]), int(sys.argv[3]))"
+_BOOTSTRAP = "import sys; sys.path.insert(0, sys.argv[1]); from inside.server import serve_unisolated; sys.path.pop(0); \
+serve_unisolated(int(sys.argv[2]), int(sys.argv[3]))"
 
 
 class RlimitSandbox:
@@ -75,7 +76,11 @@ class RlimitSandbox:
 def _run(code: bytes, data: DataFolder | None, limits: Limits) -> ExecutionResult:
     ours, theirs = socket.socketpair()
     host = os.pidfd_open(os.getpid())
-    variables = {name: value for name, value in environment().items() if name not in ("DATA_DIR", "HOME", "SUBMISSION_PATH")}
+    variables = {
+        name: value
+        for name, value in environment(Interpreter.of(None)).items()
+        if name not in ("DATA_DIR", "HOME", "SUBMISSION_PATH")
+    }
     variables |= {"DATA_DIR": str(data.path)} if data else {}
     arguments = [str(Path(__file__).parent), str(theirs.fileno()), str(host)]
     with ours:
@@ -88,8 +93,10 @@ def _run(code: bytes, data: DataFolder | None, limits: Limits) -> ExecutionResul
         os.close(host)
         try:
             deadline = monotonic() + limits.wall_s + GRACE_S
-            send(ours.fileno(), request_of(limits, None, watch_memory=True), code, deadline=deadline)
+            send(ours.fileno(), request_of(limits, watch_memory=True), code, deadline=deadline)
             return result_of(receive(ours.fileno(), deadline=deadline), None)
+        except WorkerLost as error:
+            return ExecutionResult.lost(str(error))
         except (EOFError, OSError) as error:
             ours.close()
             return ExecutionResult.lost(f"the supervisor was lost: {_end(process) or error}")

@@ -60,17 +60,12 @@ def score_line(task: Task, shown: float, *, part: str = "validation") -> str:
 
 
 def stopped(limit: str, limits: Limits) -> str:
-    """How a run ended that reached a limit: "wall", "cpu" or "memory".
+    """How a run ended that reached a limit, by the name that its result has for it.
 
     >>> stopped("wall", Limits(wall_s=3))
     'stopped at the limit of 3 s of wall-clock time'
     """
-    bounds = {
-        "wall": f"{limits.wall_s:g} s of wall-clock time",
-        "cpu": f"{limits.cpu_s:g} s of CPU time",
-        "memory": f"{limits.memory_mb} MiB of memory",
-    }
-    return f"stopped at the limit of {bounds[limit]}"
+    return f"stopped at the limit of {limits.describe(limit)}"
 
 
 def report(status: int, *, ended: str, verdict: str = "", stdout: str = "", stderr: str = "") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -16,10 +17,16 @@ _INODES = 65536
 
 
 class Enclosure(Protocol):
-    """A place for one run."""
+    """A place for one run.
+
+    ``lent`` is how many processes outside of it have the memory that its program starts with (see :func:`usage.memory_bytes`).
+    """
 
     workspace: str
+    writable: tuple[str, ...]
     isolated: bool
+    in_container: bool
+    lent: int
 
     def seal(self) -> None:
         """Take away what the program needed only until it had started."""
@@ -42,7 +49,10 @@ class OwnNamespace:
     """A PID namespace whose first process is the supervisor; the mounts are as bubblewrap left them."""
 
     workspace = WORKSPACE
+    writable: tuple[str, ...] = (WORKSPACE, "/tmp", "/dev/shm")
     isolated = True
+    in_container = False
+    lent = 1
 
     def seal(self) -> None:
         """Nothing: there is no privilege left to do anything with."""
@@ -64,24 +74,36 @@ class OwnNamespace:
             return
 
 
+class ContainerNamespace(OwnNamespace):
+    """A container with one run in it."""
+
+    in_container = True
+
+
 class NestedNamespace(OwnNamespace):
     """A fresh user, PID, mount and IPC namespace inside bubblewrap's, made by :func:`clone_into_namespaces`.
 
     Args:
-        keep: folders under ``/tmp`` that must stay visible although the run gets a ``/tmp`` of its own, such as an interpreter's.
+        keep: what is under ``/tmp`` and must stay visible although the run gets a ``/tmp`` of its own, such as an interpreter.
     """
+
+    lent = 2
 
     def __init__(self, keep: list[str]) -> None:
         kernel.mount("proc", "/proc", "proc", flags=_PLAIN | kernel.MS_NOEXEC)
-        kept = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in keep}
+        kept = {path: os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW) for path in keep}
         kernel.mount("tmpfs", "/tmp", "tmpfs", flags=_PLAIN, options=f"size=1m,nr_inodes={_INODES},mode=0755")
         for name, target in (("workspace", WORKSPACE), ("shm", "/dev/shm"), ("tmp", "/tmp")):
             os.mkdir(f"/tmp/{name}")
             os.chmod(f"/tmp/{name}", 0o1777 if name != "workspace" else 0o755)
             kernel.mount(f"/tmp/{name}", target, flags=kernel.MS_BIND)
         for path, fd in kept.items():
-            os.makedirs(path, exist_ok=True)
-            kernel.mount(f"/proc/self/fd/{fd}", path, flags=kernel.MS_BIND | kernel.MS_REC)
+            if stat.S_ISLNK(os.fstat(fd).st_mode):
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                os.symlink(os.readlink("", dir_fd=fd), path)
+            else:
+                _mount_point(path, is_folder=stat.S_ISDIR(os.fstat(fd).st_mode))
+                kernel.mount(f"/proc/self/fd/{fd}", path, flags=kernel.MS_BIND | kernel.MS_REC)
             os.close(fd)
 
     def seal(self) -> None:
@@ -90,23 +112,32 @@ class NestedNamespace(OwnNamespace):
 
     def prepare(self, header: dict[str, Any]) -> None:
         """Size the writable file system, show this run's data and hide all other runs'."""
-        size = f"size={header['file_mb']}m,nr_inodes={_INODES}"
+        size = f"size={header['limits']['file_mb']}m,nr_inodes={_INODES}"
         kernel.mount("tmpfs", WORKSPACE, "tmpfs", flags=_PLAIN | kernel.MS_REMOUNT, options=size)
         if header["slot"] is not None:
             kernel.mount(f"{STORE}/{header['slot']}", DATA, flags=kernel.MS_BIND)
             read_only = kernel.MS_BIND | kernel.MS_REMOUNT | kernel.MS_RDONLY
             kernel.mount("none", DATA, flags=read_only | _PLAIN)
-        kernel.mount("tmpfs", STORE, "tmpfs", flags=_PLAIN | kernel.MS_RDONLY, options="size=4k,nr_inodes=2")
+        for path in (STORE, *header["cover"]):
+            kernel.mount("tmpfs", path, "tmpfs", flags=_PLAIN | kernel.MS_RDONLY, options="size=4k,nr_inodes=2")
+
+
+def _mount_point(path: str, *, is_folder: bool) -> None:
+    os.makedirs(path if is_folder else os.path.dirname(path), exist_ok=True)
+    if not is_folder:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
 
 
 class Descendants:
     """No isolation: a folder on the host, and the supervisor's descendants."""
 
-    isolated = False
+    isolated = in_container = False
+    lent = 1
 
     def __init__(self, workspace: str) -> None:
         kernel.set_child_subreaper()
         self.workspace = workspace
+        self.writable: tuple[str, ...] = (workspace,)
 
     def seal(self) -> None:
         """Nothing: it is not isolated."""
@@ -160,8 +191,8 @@ def _is_alive(pid: int) -> bool:
 def clone_into_namespaces() -> int:
     """Fork into fresh user, PID, mount and IPC namespaces, with this user mapped to itself; 0 in the child.
 
-    The network namespace is bubblewrap's, which holds nothing but a loopback device of its own: a new one costs milliseconds, and
-    only one run lives in it at a time.
+    The network namespace is bubblewrap's, and several runs live in it one after the other: no run can make a socket that leaves
+    anything behind in it (see :mod:`.seccomp`).
     """
     user, group = os.getuid(), os.getgid()
     pid = kernel.clone(kernel.CLONE_NEWUSER | kernel.CLONE_NEWPID | kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)

@@ -81,15 +81,25 @@ def set_no_new_privileges() -> None:
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
+class _Filter(ctypes.Structure):
+    """A classic BPF program as the kernel takes it."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
+
+    def __init__(self, program: bytes) -> None:
+        self.buffer = ctypes.create_string_buffer(program, len(program))
+        super().__init__(len(program) // 8, ctypes.addressof(self.buffer))
+
+
 def set_seccomp_filter(program: bytes) -> None:
     """Filter this process's system calls by a classic BPF ``program``, for good."""
-    buffer = ctypes.create_string_buffer(program, len(program))
+    _checked(_LIBC.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(_Filter(program)), None, None), "prctl")
 
-    class Header(ctypes.Structure):
-        _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
-    header = Header(len(program) // 8, ctypes.addressof(buffer))
-    _checked(_LIBC.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(header), None, None), "prctl")
+def set_listening_filter(program: bytes, number: int) -> int:
+    """The same by call ``number``, with a descriptor for whoever answers the calls that the program leaves open."""
+    flags = ctypes.c_ulong(1 << 3)
+    return _checked(_LIBC.syscall(number, ctypes.c_ulong(1), flags, ctypes.byref(_Filter(program))), "seccomp")
 
 
 def drop_capabilities() -> None:

@@ -19,8 +19,8 @@ from typing import NoReturn
 def prepare_as_script() -> None:
     """Do ahead of time what does not depend on the script."""
     package = __name__.rpartition(".")[0]
-    for name in (package, *(f"{package}.{module}" for module in _OURS)):
-        sys.modules.pop(name, None)
+    for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
+        del sys.modules[name]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in (sys.stdout, sys.__stdout__):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what a killed script had printed is not lost
@@ -28,12 +28,6 @@ def prepare_as_script() -> None:
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
-
-
-_OURS = (
-    "capture", "container", "enclosures", "kernel", "prefault", "program", "protocol", "rehearsal", "seccomp", "submission",
-    "supervisor", "unisolated", "usage", "zygote",
-)  # fmt: skip
 
 
 def run_as_script(path: str) -> NoReturn:
@@ -95,7 +89,7 @@ def _status_of(stop: SystemExit) -> int:
     if stop.code is None:
         return 0
     if isinstance(stop.code, int):
-        return stop.code & 0xFF
+        return stop.code & 0xFF if -(2**63) <= stop.code < 2**63 else 0xFF  # what no C long holds is -1 to the interpreter
     print(stop.code, file=sys.stderr)
     return 1
 
