@@ -158,3 +158,10 @@ print("simulated")
 """
     done = python(MAKE + script, without=LIBRARIES or ["/dev/full"])
     assert (done.stdout, done.stderr) == ("simulated\n", "")
+
+
+@pytest.mark.needs_gl
+def test_who_imported_mujoco_first_does_not_matter() -> None:
+    script = "import mujoco\n" + MAKE + "print(make().reset(seed=0)[0]['image'].any())"
+    done = python(script)
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr

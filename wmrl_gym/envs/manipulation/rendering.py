@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import importlib
 import os
 import sys
 import threading
@@ -45,9 +46,11 @@ class RenderingUnavailable(RuntimeError):
 
 def choose_gl() -> None:
     """Without a display, let MuJoCo render by EGL or by OSMesa, whichever there is, unless the user has chosen otherwise. Where
-    there is neither it is imported without OpenGL, and simulates. Before MuJoCo is imported."""
-    if sys.platform == "linux" and not os.environ.get("DISPLAY") and "mujoco" not in sys.modules and not _chosen():
+    there is neither it is imported without OpenGL, and simulates."""
+    if sys.platform == "linux" and not os.environ.get("DISPLAY") and not _chosen():
         os.environ["MUJOCO_GL"] = next((platform for platform in _LIBRARIES if _is_there(platform)), _OFF)
+        if "mujoco.gl_context" in sys.modules:  # somebody imported it before, and it took what needs a display
+            importlib.reload(sys.modules["mujoco.gl_context"])
 
 
 def import_mujoco() -> Any:
@@ -57,8 +60,8 @@ def import_mujoco() -> Any:
         ImportError: MuJoCo is not installed.
         RenderingUnavailable: the OpenGL that ``MUJOCO_GL`` names is not there.
     """
-    choose_gl()
     with drawing_is_needed():
+        choose_gl()
         import mujoco
     return mujoco
 
