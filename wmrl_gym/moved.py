@@ -60,6 +60,8 @@ _WRAPPERS = {
 }
 _SANDBOX = {
     "rlimits": "unisolated",
+    "container": "docker_container",
+    "data": "data_folders",
     "factory": "base",
     "cache": "records",
     "costs": "records",

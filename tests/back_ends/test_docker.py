@@ -15,9 +15,9 @@ import pytest
 
 from wmrl_gym.cli import main
 from wmrl_gym.sandbox import DockerSandbox, Limits, LocalSandbox, SandboxUnavailable, images, make_sandbox
-from wmrl_gym.sandbox.container import LABEL, OWNER
+from wmrl_gym.sandbox.check import PROBES
 from wmrl_gym.sandbox.docker import connect, sweep
-from wmrl_gym.sandbox.measure import PROBES
+from wmrl_gym.sandbox.docker_container import LABEL, OWNER
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def ours(client: Any, owner: str) -> set[str]:
 STARTED = """
 import os, sys
 from wmrl_gym.sandbox import DockerSandbox, Limits
-from wmrl_gym.sandbox.container import OWNER, Shape
+from wmrl_gym.sandbox.docker_container import OWNER, Shape
 sandbox = DockerSandbox(image={image!r}, spares=0, preimport=())
 container = sandbox._start(Shape.of(Limits()))
 print(OWNER, flush=True)

@@ -19,7 +19,7 @@ import pytest
 from processes import NAME_ME, below, descendants, kill, named, until
 
 from wmrl_gym.sandbox import Limits, LocalSandbox, SandboxUnavailable, bubblewrap
-from wmrl_gym.sandbox.data import DataFolder
+from wmrl_gym.sandbox.data_folders import DataFolder
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from wmrl_gym.sandbox import ExecutionResult, Limits, LocalSandbox, SandboxPool, make_sandbox
-from wmrl_gym.sandbox.data import DataFolder
+from wmrl_gym.sandbox.data_folders import DataFolder
 from wmrl_gym.sandbox.records import RunCache, run_key
 
 STAMP = "import uuid\nprint(uuid.uuid4())"

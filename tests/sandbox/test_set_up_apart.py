@@ -130,7 +130,7 @@ def test_a_pool_that_cannot_write_says_so_and_goes_on(kind: str, warm: LocalSand
 
 
 def test_a_temporary_folder_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
-    from wmrl_gym.sandbox.data import LeasedFolder
+    from wmrl_gym.sandbox.data_folders import LeasedFolder
 
     monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
     with pytest.raises(OSError, match="TMPDIR"):

@@ -53,7 +53,7 @@ def _build(arguments: argparse.Namespace) -> int:
 
 def _check(kinds: list[str]) -> int:
     from wmrl_gym.sandbox import Limits, make_sandbox
-    from wmrl_gym.sandbox.measure import counted_by, measure
+    from wmrl_gym.sandbox.check import counted_by, measure
 
     status = 0
     for kind in kinds:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from .base import ExecutionResult, Limits, SandboxUnavailable
-from .container import LABEL, Container, Shape
-from .data import COPIED_BYTES, DataFolder, LeasedFolder
+from .data_folders import COPIED_BYTES, DataFolder, LeasedFolder
+from .docker_container import LABEL, Container, Shape
 from .local import PREIMPORT
 from .worker import WorkerLost, WorkerStuck
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from .base import ExecutionResult, Limits, SandboxUnavailable
 from .bubblewrap import find_bubblewrap
-from .data import COPIED_BYTES, DataFolder
+from .data_folders import COPIED_BYTES, DataFolder
 from .visible import Interpreter, covered_paths, hide
 from .worker import Contents, NotNested, Worker, WorkerLost, WorkerStuck
 

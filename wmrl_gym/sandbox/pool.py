@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from .base import ExecutionResult, Limits, Sandbox, make_sandbox
-from .data import DataFolder
+from .data_folders import DataFolder
 from .records import CostLog, RunCache, run_key
 
 

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from .base import ExecutionResult, Limits, SandboxUnavailable, make_sandbox
-from .data import DataFolder, LeasedFolder
+from .data_folders import DataFolder, LeasedFolder
 from .visible import hidden_by_name, hide
 
 _START_S = 180.0

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .base import ExecutionResult, Limits
-from .data import DataFolder
+from .data_folders import DataFolder
 from .visible import hide
 
 _FORMAT = 1

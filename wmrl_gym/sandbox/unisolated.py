@@ -13,7 +13,7 @@ from time import monotonic
 
 from .base import ExecutionResult, Limits
 from .bubblewrap import environment
-from .data import DataFolder
+from .data_folders import DataFolder
 from .inside.protocol import receive, send
 from .visible import Interpreter
 from .worker import GRACE_S, WorkerLost, request_of, result_of

@@ -20,7 +20,7 @@ from typing import IO, Any
 from . import bubblewrap, launch, visible
 from .base import ExecutionResult, Limits, SandboxUnavailable
 from .cgroups import WorkerGroup
-from .data import COPIED_BYTES, DataFolder
+from .data_folders import COPIED_BYTES, DataFolder
 from .inside.protocol import Message, receive, send
 
 _START_S = 180.0

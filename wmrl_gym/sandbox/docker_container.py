@@ -15,7 +15,7 @@ from typing import Any
 
 from .base import ExecutionResult, Limits, SandboxUnavailable
 from .bubblewrap import VARIABLES
-from .data import DataFolder, LeasedFolder
+from .data_folders import DataFolder, LeasedFolder
 from .inside.enclosures import DATA, WORKSPACE
 from .inside.protocol import receive, send
 from .worker import GRACE_S, WorkerLost, WorkerStuck, out_of_memory, request_of, result_of
