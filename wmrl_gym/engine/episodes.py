@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from wmrl_gym.corrections import AnchorDecision, AnchorSchedule, EpisodeStart
 from wmrl_gym.randomness import mix
 
-
 NO_LIMIT = 2**62
 """Steps of an episode that nothing cuts short."""
 
