@@ -8,8 +8,9 @@ A leaderboard holds three kinds of entries, all of them really run in a sandbox 
   care, as it does among people.
 
 A board that is there already and too small is added to; one that is large enough is left alone, so that the command goes on where
-it was stopped. ``--fresh`` builds anew. The same seed draws the same designs. Whether a design near its time limit finishes
-depends on the machine.
+it was stopped. ``--fresh`` builds anew; ``--again`` runs the solutions of a board on the task's rows as they are now, and
+replaces those that fail. The same seed draws the same designs. Whether a design near its time limit finishes depends on the
+machine. In the end the checksums of the tasks are written.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from benchmarks.hand_made import hand_made
 from wmrl_gym.envs.autoresearch.design.code import render_design
-from wmrl_gym.envs.autoresearch.design.space import NVEC, Design
+from wmrl_gym.envs.autoresearch.design.space import NVEC, SLOTS, Design
 from wmrl_gym.envs.autoresearch.embedded.catalogue import HASHES, LEADERBOARDS, task_hash
 from wmrl_gym.envs.autoresearch.embedded.recipes import RECIPES, write_task
 from wmrl_gym.envs.autoresearch.tasks.format import Task
@@ -103,6 +104,26 @@ def _uniform(size: int) -> int:
     return round(UNIFORM_SHARE * size)
 
 
+def rerun(task: Task, sandbox: Sandbox, pool: ThreadPoolExecutor, board: list[Entry]) -> list[Entry]:
+    """The solutions of a board, run on the task's rows as they are now; those that fail are left out."""
+    made = hand_made(task)
+
+    def one(entry: Entry) -> Entry:
+        name = entry.solution.removeprefix("hand-made: ")
+        if name != entry.solution:
+            return run(task, sandbox, solution=entry.solution, code=made[name], limits=HAND_MADE_LIMITS)
+        code = render_design(task, _action(entry.solution))
+        return run(task, sandbox, solution=entry.solution, code=code, limits=DESIGN_LIMITS)
+
+    return [entry for entry in pool.map(one, board) if entry.outcome == "valid"]
+
+
+def _action(solution: str) -> NDArray[np.int64]:
+    """The action of a design, from its text."""
+    chosen = dict(part.split(": ") for part in solution.split(", "))
+    return np.array([choices.index(chosen[slot]) for slot, choices in SLOTS.items()], dtype=np.int64)
+
+
 def read_board(path: Path) -> list[Entry]:
     """The entries of a leaderboard file; none where there is no file."""
     if not path.is_file():
@@ -113,13 +134,15 @@ def read_board(path: Path) -> list[Entry]:
 
 
 def build(
-    name: str, sandbox: Sandbox, *, size: int, seed: int, pool: ThreadPoolExecutor, begun: list[Entry]
+    name: str, sandbox: Sandbox, *, size: int, seed: int, pool: ThreadPoolExecutor, begun: list[Entry], again: bool
 ) -> tuple[bytes, str]:
-    """One leaderboard: its csv file, and a line of statistics. The entries ``begun`` are kept."""
+    """One leaderboard: its csv file, and a line of statistics. The entries ``begun`` are kept, or run again."""
     with tempfile.TemporaryDirectory() as folder:
         # A task cannot be loaded without a leaderboard: this one is read by nobody.
         write_task(name, Path(folder) / name, leaderboard=b"score\n0\n")
         task = Task.load(Path(folder) / name)
+        if again:
+            begun = rerun(task, sandbox, pool, begun)
         kept = begun if begun else try_hand_made(task, sandbox, pool)
         missing = size - len(kept)
         count = _uniform(missing) + DRAWS * (missing - _uniform(missing))
@@ -159,8 +182,8 @@ def to_csv(board: list[Entry]) -> bytes:
 def statistics(name: str, board: list[Entry], drawn: list[Entry]) -> str:
     """One line about a leaderboard and the random designs behind it."""
     scores = [entry.test for entry in board]
-    seconds = [entry.seconds for entry in drawn]
-    ends = {end: sum(entry.outcome == end for entry in drawn) / len(drawn) for end in ("error", "wall", "cpu", "invalid")}
+    seconds = [entry.seconds for entry in drawn] or [0.0]
+    ends = {end: sum(entry.outcome == end for entry in drawn) / max(len(drawn), 1) for end in ("error", "wall", "cpu", "invalid")}
     best = next((entry.test for entry in board if not entry.solution.startswith("hand-made")), np.nan)
     return (
         f"{name:16} n={len(board)} best={scores[0]:.4f} best design={best:.4f} "
@@ -191,6 +214,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="executions at the same time")
     parser.add_argument("--fresh", action="store_true", help="build anew what is there already")
+    parser.add_argument("--again", action="store_true", help="run the solutions of the boards again on the rows of today")
     parser.add_argument("--hashes-only", action="store_true", help="only write the tasks' hashes again")
     chosen = parser.parse_args(arguments)
     if not chosen.hashes_only:
@@ -200,9 +224,11 @@ def main(arguments: list[str] | None = None) -> int:
                 for name in chosen.tasks:
                     path = LEADERBOARDS / f"{name}.csv"
                     begun = [] if chosen.fresh else read_board(path)
-                    if len(begun) >= chosen.solutions:
+                    if len(begun) >= chosen.solutions and not chosen.again:
                         continue
-                    content, line = build(name, sandbox, size=chosen.solutions, seed=chosen.seed, pool=pool, begun=begun)
+                    content, line = build(
+                        name, sandbox, size=chosen.solutions, seed=chosen.seed, pool=pool, begun=begun, again=chosen.again
+                    )
                     path.write_bytes(content)
                     print(line, flush=True)
         finally:

@@ -49,27 +49,52 @@ def draw(seed: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     return (scramble(keys) % np.uint64(n)).astype(np.int64)
 
 
-def uniforms(seed: NDArray[np.int64], key: int, n: int) -> NDArray[np.float64]:
-    """``n`` numbers in (0, 1) for each seed: a pure function of the seed, the key and the column.
+def words(seed: NDArray[np.int64], key: int, n: int) -> NDArray[np.uint64]:
+    """``n`` words of 64 random bits for each seed: a pure function of the seed, the key and the column.
 
     Args:
         seed: int64, shape (B,).
         key: not negative, below 2**63; another one for each step.
-        n: numbers for each seed.
+        n: words for each seed.
 
     Returns:
-        float64, shape (B, n).
-
-    >>> uniforms(np.arange(3), 5, 2)[2] == uniforms(np.array([2]), 5, 2)[0]
-    array([ True,  True])
+        uint64, shape (B, n).
     """
     column = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(WEYL)
     with np.errstate(over="ignore"):
         # The seeds are scrambled alone first: seeds that follow each other must not walk along another one's columns.
         z = scramble(scramble(seed.astype(np.uint64) + np.uint64(_START))[:, None] ^ np.uint64(key)) + column
-    z = scramble(z)
-    z >>= np.uint64(11)
-    drawn = z.astype(np.float64)
+    return scramble(z)
+
+
+def uniforms(seed: NDArray[np.int64], key: int, n: int) -> NDArray[np.float64]:
+    """``n`` numbers in (0, 1) for each seed: float64, shape (B, n). Arguments as for :func:`words`.
+
+    >>> uniforms(np.arange(3), 5, 2)[2] == uniforms(np.array([2]), 5, 2)[0]
+    array([ True,  True])
+    """
+    drawn = (words(seed, key, n) >> np.uint64(11)).astype(np.float64)
     drawn += 0.5
     drawn *= 2.0**-53
     return drawn
+
+
+def halves(bits: NDArray[np.uint64]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """The upper and the lower 32 bits of words: uint32, of the shape of ``bits``."""
+    return (bits >> np.uint64(32)).astype(np.uint32), bits.astype(np.uint32)
+
+
+def normals(bits: NDArray[np.uint64]) -> NDArray[np.float32]:
+    """Two standard normal numbers from each word of random bits (Box and Muller, 1958): float32, shape (B, 2 * n).
+
+    >>> drawn = normals(words(np.arange(5_000), 0, 2))
+    >>> drawn.shape, bool(abs(drawn.mean()) < 0.02), bool(abs(drawn.std() - 1) < 0.02)
+    ((5000, 4), True, True)
+    """
+    upper, lower = halves(bits)
+    radius, angle = upper.astype(np.float32), lower.astype(np.float32)
+    radius += np.float32(0.5)
+    radius *= np.float32(2.0**-32)
+    radius = np.sqrt(np.log(radius, out=radius) * np.float32(-2.0))
+    angle *= np.float32(2.0**-31 * np.pi)
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], axis=1)

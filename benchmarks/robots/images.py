@@ -23,7 +23,7 @@ from wmrl_gym.data.demonstrations import Episode
 from wmrl_gym.integrations.sb3 import to_vec_env
 from wmrl_gym.study.run import machine
 from wmrl_gym.world_models import ProgressModel
-from wmrl_gym.world_models.progress.training import TrainSettings
+from wmrl_gym.world_models.progress.clips import TrainSettings
 from wmrl_gym.wrappers.vector import WorldModelVectorEnv, corrected
 
 ARMS = {

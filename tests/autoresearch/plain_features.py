@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmrl_gym.envs.autoresearch.reply import SCRIPT
 from wmrl_gym.envs.autoresearch.static.checks import _PUBLIC_FILES, _accepts, _holds, _importable, _keywords, _starred
+from wmrl_gym.envs.autoresearch.static.facts import SCRIPT
 from wmrl_gym.envs.autoresearch.static.features import _MODULES, FAMILIES, PIECES, STATIC_FEATURES
 
 
 def compiles(code: str) -> bool:
     """Whether the whole script does."""
     try:
-        compile(code, SCRIPT, "exec", dont_inherit=True)
+        compile(code.encode("utf-8", "surrogatepass"), SCRIPT, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return False
     return True
@@ -30,7 +30,7 @@ def plain_features(code: str, columns: tuple[str, ...], data_columns: frozenset[
     features = np.zeros(len(STATIC_FEATURES), dtype=np.float32)
     if not code.strip() or not compiles(code):
         return features
-    nodes = list(ast.walk(ast.parse(code)))
+    nodes = list(ast.walk(ast.parse(code.encode())))
     checks = _checks(code, nodes, columns, data_columns)
     return np.array([*checks, *_sizes(code, nodes), *_vocabulary(nodes)], dtype=np.float32)
 
@@ -152,7 +152,7 @@ def bad_values(nodes: Iterable[ast.AST]) -> set[tuple[str, str]]:
                     value = ast.literal_eval(keyword.value)
                 except (ValueError, TypeError):
                     continue
-                if not _accepts.__wrapped__(*origin, keyword.arg, value):  # not remembered
+                if not _accepts(*origin, keyword.arg, value):
                     bad.add((name, keyword.arg))
     return bad
 

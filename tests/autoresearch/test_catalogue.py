@@ -24,7 +24,8 @@ from wmrl_gym.envs.autoresearch.embedded.catalogue import (
     task_hash,
 )
 from wmrl_gym.envs.autoresearch.embedded.recipes import RECIPES, write_task
-from wmrl_gym.envs.autoresearch.embedded.sources import SOURCES, wheel_folder
+from wmrl_gym.envs.autoresearch.embedded.sources import source_of
+from wmrl_gym.envs.autoresearch.embedded.tables import wheel_folder
 from wmrl_gym.envs.autoresearch.tasks.format import FILES, Task, TaskError
 from wmrl_gym.envs.autoresearch.tasks.grading import grade
 from wmrl_gym.envs.autoresearch.tasks.profile import META_FEATURES, profile
@@ -41,7 +42,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_there_are_tasks_of_every_sort_and_both_directions() -> None:
     specs = [RECIPES[name].spec for name in TASKS]
     assert len(specs) >= 24
-    assert set(SOURCES) == set(TASKS) == set(expected_hashes()) == set(RECIPES)
+    assert set(TASKS) == set(expected_hashes()) == set(RECIPES)
     tabular = [spec for spec in specs if spec.modality == "tabular"]
     assert sum(spec.kind == "regression" for spec in tabular) >= 3
     assert sum(spec.kind != "regression" for spec in tabular) >= 3
@@ -51,6 +52,18 @@ def test_there_are_tasks_of_every_sort_and_both_directions() -> None:
     assert {spec.metric.name for spec in specs} == {"accuracy", "macro-f1", "auc", "log-loss", "bits-per-byte", "rmse", "mae"}
     assert {spec.metric.larger_is_better for spec in specs} == {True, False}
     assert all(len(spec.licence) > 3 and len(spec.source) > 10 for spec in specs)
+
+
+def test_every_task_has_a_source_its_wheel_is_an_extra_and_the_documentation_has_a_row() -> None:
+    root = Path(__file__).parents[2]
+    extra = (root / "pyproject.toml").read_text(encoding="utf-8").partition("\ntasks = [")[2].partition("]")[0]
+    docs = (root / "docs/tasks.md").read_text(encoding="utf-8")
+    for name, recipe in RECIPES.items():
+        assert source_of(name).__name__ == name.replace("-", "_")
+        assert recipe.wheel == "scikit-learn" or f'"{recipe.wheel}>=' in extra
+        assert recipe.wheel.replace("-", "_") in recipe.spec.source.replace("-", "_")
+        row = next(line for line in docs.splitlines() if line.startswith(f"| {name} |"))
+        assert row.split(" | ")[3:] == [recipe.wheel, "held-out |" if recipe.held_out else "train |"]
 
 
 def test_the_split_holds_out_a_third_of_every_sort() -> None:
@@ -71,7 +84,7 @@ def test_a_recipe_without_a_leaderboard_is_not_a_task_yet(monkeypatch: pytest.Mo
 
 
 def test_rows_of_a_later_time_are_for_testing_only() -> None:
-    table = SOURCES["hourly-temperature"]()
+    table = source_of("hourly-temperature")()
     later = {(row, target) for row, target, late in zip(table.rows, table.target, table.later, strict=True) if late}
     task = load_task("hourly-temperature")
     train = {(tuple(row.values())[1:-1], row[task.spec.target]) for row in rows_of(task.public / "train.csv")}

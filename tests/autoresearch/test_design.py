@@ -39,8 +39,8 @@ def execute(sandbox: Sandbox, task: str, action: np.ndarray, *, wall_s: float = 
 def test_every_design_is_a_script_without_faults_that_can_be_seen(action: tuple[int, ...], name: str) -> None:
     code = render_design(load_task(name), np.array(action))
     nodes = list(ast.walk(ast.parse(code)))
-    assert unbound_names(facts_of(code)) == set()
-    assert unknown_keywords(facts_of(code)) == set()
+    assert unbound_names(facts_of(ast.parse(code))) == set()
+    assert unknown_keywords(facts_of(ast.parse(code))) == set()
     imported = {alias.name for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names}
     used = {node.id for node in nodes if isinstance(node, ast.Name)}
     assert {name.split(".")[0] for name in imported} - {"pandas", "numpy"} <= used | {"os"}

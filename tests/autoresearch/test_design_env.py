@@ -70,7 +70,7 @@ def test_the_observation_says_what_its_names_say(directories: list[Path], sandbo
 @given(st.data(), st.integers(1, 7))
 def test_advancing_many_rollouts_equals_advancing_each(logic: AutoResearchDesign, data: st.DataObject, count: int) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    state = Progress(rng.integers(0, 2, count), rng.integers(0, 3, count), rng.random(count), rng.random(count))
+    state = Progress(rng.integers(0, 2, count), rng.integers(0, 3, count), *rng.random((3, count)))
     attempt = logic.attempt(state, rng.integers(0, NVEC, (count, len(NVEC))))
     status = rng.integers(0, len(STATUSES), count)
     value = np.where(status == VALID, 0.5 + rng.random(count) / 2, np.nan_to_num(np.array(STATUS_VALUES)[status]))

@@ -10,6 +10,9 @@ import pytest
 
 from tests.autoresearch.small_tasks import IDS, truth_of, write_small_task
 from wmrl_gym.envs.autoresearch import AutoResearchDesign, AutoResearchEnv, AutoResearchText
+from wmrl_gym.envs.autoresearch.embedded.recipes import RECIPES
+from wmrl_gym.envs.autoresearch.rules import SHOWN_STEPS, ladder_value, percentile_of, shown_value
+from wmrl_gym.envs.autoresearch.tasks.scores import Leaderboard
 from wmrl_gym.factored import Outcome
 from wmrl_gym.sandbox import Sandbox
 from wmrl_gym.world_models import OutcomeModel
@@ -35,10 +38,10 @@ def script(*, right_in: str) -> str:
 @pytest.mark.parametrize(
     ("feedback", "right_in", "line", "shown", "paid"),
     [
-        ("validation", "validation", "validation accuracy: 1.0000", 1.0, 0.5),
-        ("validation", "test", "validation accuracy: 0.0000", 0.5, 1.0),
-        ("test", "test", "test accuracy: 1.0000", 1.0, 1.0),
-        ("test", "validation", "test accuracy: 0.0000", 0.5, 0.5),
+        ("validation", "validation", "validation accuracy: about 0.8000 (larger is better), beats 100%", 1.0, 0.5),
+        ("validation", "test", "validation accuracy: about 0.2000 (larger is better), beats 0%", 0.5, 1.0),
+        ("test", "test", "test accuracy: about 0.8000", 1.0, 1.0),
+        ("test", "validation", "test accuracy: about 0.2000", 0.5, 0.5),
         ("none", "test", None, 0.0, 1.0),
     ],
 )
@@ -95,3 +98,48 @@ def test_a_mode_that_does_not_exist_names_those_that_do(task: Path) -> None:
 def test_an_end_at_a_score_that_is_not_shown_is_refused(task: Path) -> None:
     with pytest.raises(ValueError, match=r"terminate_on=0\.9 ends at a score that is shown"):
         AutoResearchText(task, feedback="none", terminate_on=0.9)
+
+
+def powers_of_two(labels: np.ndarray, turn: int, *, each: int) -> np.ndarray:
+    """Probabilities whose log loss spells out the labels of one group, each worth twice the one before."""
+    odds = np.zeros(len(labels))
+    group = np.arange(turn * each, min((turn + 1) * each, len(labels)))
+    odds[group] = np.log(2.0) * 0.1 * 2.0 ** np.arange(len(group))
+    return 1 / (1 + np.exp(-odds))
+
+
+def told(scores: list[float], count: int, *, each: int) -> list[int]:
+    """The labels that the scores of these submissions tell, -1 where they do not."""
+    labels = [-1] * count
+    for turn, score in enumerate(scores):
+        p = powers_of_two(np.zeros(count), turn, each=each)
+        size = len(range(turn * each, min((turn + 1) * each, count)))
+        if size <= 0:
+            break
+        rest = (score * count + np.log(p).sum()) / (np.log(2.0) * 0.1)  # the sum of the powers whose label is 0
+        bits = round(rest)
+        if 0 <= bits < 2**size:
+            labels[turn * each : turn * each + size] = [1 - (bits >> i & 1) for i in range(size)]
+    return labels
+
+
+def test_seventeen_turns_told_every_validation_label_and_tell_none_in_steps() -> None:
+    """Of as many rows as the smallest embedded validation part has."""
+    truth = np.random.default_rng(0).integers(0, 2, 76)
+    board = Leaderboard.of(np.linspace(0.3, 0.9, 100), larger_is_better=False)
+    exact, shown = [], []
+    for turn in range(17):
+        p = powers_of_two(truth, turn, each=5)
+        score = float(-np.log(np.where(truth == 1, p, 1 - p)).mean())
+        exact.append(round(score, 4))
+        value = shown_value(ladder_value(board.percentile(score)))
+        shown.append(board.score_at(percentile_of(float(value))))
+    assert told(exact, 76, each=5) == truth.tolist()
+    guessed = np.array(told(shown, 76, each=5))
+    assert len(set(shown)) <= SHOWN_STEPS + 1
+    assert (guessed == truth).mean() < 0.6  # a coin's share
+
+
+def test_bits_that_seventeen_turns_tell_are_fewer_than_any_validation_part_has_rows() -> None:
+    smallest = min(recipe.test_rows // 2 for recipe in RECIPES.values())
+    assert 17 * np.log2(SHOWN_STEPS + 1) < smallest

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.autoresearch.small_tasks import IDS, NUMBERS, truth_of, write_small_task
+from wmrl_gym.envs.autoresearch.rules import ladder_value
 from wmrl_gym.envs.autoresearch.tasks import grading
 from wmrl_gym.envs.autoresearch.tasks.format import Task
-from wmrl_gym.envs.autoresearch.tasks.grading import Grade, grade, ladder_value
-from wmrl_gym.envs.autoresearch.tasks.leaderboard import Leaderboard
+from wmrl_gym.envs.autoresearch.tasks.grading import Grade, grade
+from wmrl_gym.envs.autoresearch.tasks.scores import Leaderboard
 
 MEASURES = {
     "labels": ("accuracy", "multiclass", True),
@@ -82,7 +83,9 @@ INVALID = [
     ),
     ("losses", full(HALVES), "wrong columns"),
     ("labels", b'id,y\nt0,"ant', "ids are missing|not valid csv|unknown label"),
-    ("labels", b"id,y\nt0," + b"a" * 200_000, "not valid csv|unknown label"),
+    ("labels", b"id,y\nt0," + b"a" * 200_000, "7 of 8 ids are missing"),
+    ("labels", full(["a" * 200_000, *RIGHT[1:]]), "unknown label 'aaa"),
+    ("labels", full([*RIGHT[1:], "\0"]), "NUL"),
 ]
 
 

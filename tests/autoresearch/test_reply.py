@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wmrl_gym.envs.autoresearch.reply import SCRIPT, syntax_error, understand
+from wmrl_gym.envs.autoresearch.reply import syntax_error, understand
+from wmrl_gym.envs.autoresearch.static.facts import SCRIPT
 from wmrl_gym.sandbox import Limits, Sandbox
 
 

@@ -11,11 +11,10 @@ from benchmarks.outcome_scripts import scripts
 from tests.autoresearch.plain_features import compiles, plain_features
 from wmrl_gym.envs.autoresearch import AutoResearchText
 from wmrl_gym.envs.autoresearch.reply import syntax_error
-from wmrl_gym.envs.autoresearch.static import facts
 from wmrl_gym.envs.autoresearch.static.checks import bad_values, failing_imports, unbound_names, unknown_columns, unknown_keywords
-from wmrl_gym.envs.autoresearch.static.facts import facts_of
+from wmrl_gym.envs.autoresearch.static.facts import Facts
 from wmrl_gym.envs.autoresearch.static.features import STATIC_FEATURES, static_features
-from wmrl_gym.envs.autoresearch.static.statements import COMPILES, statements
+from wmrl_gym.envs.autoresearch.static.scripts import read_script
 from wmrl_gym.study.config import STUDY_TASKS
 
 GOOD = """\
@@ -27,6 +26,13 @@ train = pd.read_csv(os.path.join(os.environ["DATA_DIR"], "train.csv"))
 model = Ridge(alpha=2.0).fit(train[["x"]], train["price"])
 pd.DataFrame({"id": [1], "price": [2.0]}).to_csv(os.environ["SUBMISSION_PATH"])
 """
+
+
+def facts_of(code: str) -> Facts:
+    """What is read off a script that compiles."""
+    facts = read_script(code).facts
+    assert facts is not None
+    return facts
 
 
 def feature(code: str, name: str, columns: tuple[str, ...] = ("price",)) -> float:
@@ -187,10 +193,8 @@ PIECES_OF_CODE = (
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
 @settings(max_examples=400, deadline=None)
-@given(st.lists(st.sampled_from(PIECES_OF_CODE), max_size=9), st.booleans())
-def test_statement_by_statement_the_answers_are_those_for_the_whole_script(pieces: list[str], forget: bool) -> None:
-    for remembered in (facts._SEEN, facts._KNOWN, COMPILES) if forget else ():
-        remembered.clear()
+@given(st.lists(st.sampled_from(PIECES_OF_CODE), max_size=9))
+def test_one_walk_finds_what_a_search_for_each_feature_finds(pieces: list[str]) -> None:
     code, columns, known = "".join(pieces), ("price", "prob_a"), frozenset({"id", "x", "y"})
     assert (syntax_error(code) is None) == compiles(code)
     expected = plain_features(code, columns, known | {"price", "prob_a"} if known else known)
@@ -209,14 +213,22 @@ def test_the_features_of_a_fixed_sample_of_scripts_are_those_of_the_plain_way() 
     assert seen > 80
 
 
-def test_most_scripts_come_apart_into_statements() -> None:
-    for code in scripts("diabetes", 12, seed=5):
-        assert "".join(statements(code)) == code
-        assert len(statements(code)) > 5
-    assert len(statements('"""What it does.\n\nimport of nothing\n"""\nimport os\nx = 1\n')) == 3
-
-
 def test_a_syntax_error_is_told_as_of_the_whole_script() -> None:
     assert syntax_error("import os\nx = 1\ny = = 2\n") == (
         '  File "/workspace/solution.py", line 3\n    y = = 2\n        ^\nSyntaxError: invalid syntax'
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "missing"),
+    [
+        ("from sklearn.datasets import load_boston", {"sklearn.datasets.load_boston"}),
+        ("import sklearn.nowhere, sklearn.conftest", {"sklearn.nowhere", "sklearn.conftest"}),
+        (f"import {'n' * 5000}", {"n" * 5000}),
+        (f"from sklearn.svm import {'n' * 5000}", {f"sklearn.svm.{'n' * 5000}"}),
+        ("import __main__.nothing, wmrl_gym.nothing", set()),
+    ],
+)
+def test_what_refuses_to_be_imported_is_missing_and_not_a_crash(code: str, missing: set[str]) -> None:
+    assert failing_imports(facts_of(code)) == missing
+    assert np.isfinite(static_features(f"{code}\nload_boston(a=1, C='{'x' * 5000}', b={'9' * 4000})", ("y",))).all()

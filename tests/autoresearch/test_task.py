@@ -65,7 +65,7 @@ def test_an_ill_formed_task_toml_says_what_is_expected(directory: Path, old: str
     ("name", "old", "new", "message"),
     [
         ("public/train.csv", "id,x,y", "id,x,z", "train.csv: expected columns 'id' and 'y'"),
-        ("public/train.csv", "r0,0,ant", "r0,0", "train.csv: line 2 has 2 fields, expected 3"),
+        ("public/train.csv", "r0,0,ant", "r0,0", "train.csv is not valid: line 2 has 2 fields, expected 3"),
         ("public/test.csv", "id,x", "id,w", "test.csv: expected the columns of train.csv without the target"),
         ("public/test.csv", "t3,", "t99,", "test.csv: its ids are not those of private/answers.csv"),
         ("public/sample_submission.csv", "id,y", "id,z", r"sample_submission.csv: expected columns \['id', 'y'\]"),
@@ -86,7 +86,7 @@ def test_an_ill_formed_csv_is_named(directory: Path, name: str, old: str, new: s
 
 def test_an_empty_csv_is_named(directory: Path) -> None:
     (directory / "public/test.csv").write_text("")
-    with pytest.raises(TaskError, match=r"test\.csv: expected a header and at least one row, got 0 lines"):
+    with pytest.raises(TaskError, match=r"test\.csv is empty"):
         Task.load(directory)
 
 
@@ -98,4 +98,13 @@ def test_a_target_that_is_not_a_number_is_named(tmp_path: Path) -> None:
         Task.load(root)
     answers.write_text(answers.read_text().replace("four", "inf"))
     with pytest.raises(TaskError, match="finite everywhere"):
+        Task.load(root)
+
+
+def test_a_part_that_its_metric_cannot_score_is_refused(tmp_path: Path) -> None:
+    root = write_small_task(tmp_path / "one-class", metric="auc", kind="binary", larger_is_better=True)
+    rows = (root / "private/answers.csv").read_text().splitlines()
+    parts = [row.rpartition(",")[0] + (",test" if ",yes," in row else ",validation") for row in rows[1:]]
+    (root / "private/answers.csv").write_text("\n".join([rows[0], *parts]) + "\n")
+    with pytest.raises(TaskError, match="auc cannot be told of a part with one label only"):
         Task.load(root)

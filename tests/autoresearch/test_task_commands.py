@@ -10,7 +10,7 @@ from tests.autoresearch.peer_layouts import TRUTH, write_mle_bench
 from tests.autoresearch.small_tasks import write_csv
 from wmrl_gym.cli import main
 from wmrl_gym.envs.autoresearch import list_tasks, load_task
-from wmrl_gym.envs.autoresearch.tasks.validation import validate
+from wmrl_gym.envs.autoresearch.tasks.authoring import validate
 
 
 def test_the_list_names_every_task(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -244,3 +245,25 @@ def test_learning_aside_changes_nothing_until_it_is_adopted_and_then_equals_an_u
     assert aside.apply_update(computed) == ahead.update(more, np.random.default_rng(4))
     np.testing.assert_array_equal(said(aside), said(ahead))
     assert (said(aside) != before).any()
+
+
+def test_how_sure_it_is_can_be_read_late_copied_and_replaced(models: dict[str, EnsembleDynamics]) -> None:
+    for n in (1, 7, 300):  # as many as are asked at once, and more
+        told, again = (rolled(models["ts1"], n, steps=1)[0] for _ in range(2))
+        copied, changed = pickle.loads(pickle.dumps(told)), replace(told, reward=np.zeros(n))
+        for other in (again, copied, changed):
+            np.testing.assert_array_equal(other.reward_std, told.reward_std)
+            np.testing.assert_array_equal(other.info["disagreement"], told.info["disagreement"])
+        np.testing.assert_array_equal(batch.take(told, [n - 1]).reward_std, told.reward_std[[n - 1]])
+        assert not changed.reward.any()
+
+
+@pytest.mark.parametrize("propagation", ["ts1", "ts_inf", "mean"])
+def test_a_rollout_is_told_the_same_in_batches_of_any_size(propagation: str, models: dict[str, EnsembleDynamics]) -> None:
+    model, data = models[propagation], batch.concatenate([random_steps("Pendulum-v1", 400, seed=seed) for seed in (1, 2, 3)])
+    whole = model.begin(data.observation, {}, np.random.default_rng(0))
+    _, together = model.step(whole, data.action, np.random.default_rng(1))
+    for rows in ([5], [5, 9, 400], np.arange(100), np.arange(3, 600)):
+        _, apart = model.step(batch.take(whole, rows), batch.take(data.action, rows), np.random.default_rng(1))
+        for name in ("observation", "reward", "reward_std", "terminated"):
+            np.testing.assert_allclose(getattr(apart, name), getattr(together, name)[rows], rtol=1e-4, atol=1e-4, err_msg=name)

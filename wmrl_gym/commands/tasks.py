@@ -63,26 +63,28 @@ def _validate(names: list[str]) -> int:
     from gymnasium.error import DependencyNotInstalled
 
     from wmrl_gym.envs.autoresearch import load_task
-    from wmrl_gym.envs.autoresearch.tasks.validation import validate
+    from wmrl_gym.envs.autoresearch.tasks.authoring import validate, warnings_of
 
     if not names:
         print("wmrl tasks validate: name a task or a directory, or give --all", file=sys.stderr)
         return 2
     wrong = 0
     for name in names:
+        doubts: list[str] = []
         try:
-            found = validate(load_task(Path(name) if Path(name).is_dir() else name))
+            task = load_task(Path(name) if Path(name).is_dir() else name)
+            found, doubts = validate(task), warnings_of(task)
         except (ValueError, DependencyNotInstalled) as error:
             found = [str(error)]
         wrong += bool(found)
         print(f"{name}: {'ok' if not found else ''}".rstrip())
-        for sentence in found:
+        for sentence in (*found, *(f"warning: {doubt}; fine if that is meant, as in a time series" for doubt in doubts)):
             print(f"  - {sentence}")
     return 1 if wrong else 0
 
 
 def _new(arguments: argparse.Namespace) -> int:
-    from wmrl_gym.envs.autoresearch.tasks.scaffold import write_scaffold
+    from wmrl_gym.envs.autoresearch.tasks.authoring import write_scaffold
 
     try:
         write_scaffold(arguments.directory, kind=arguments.kind, measure=arguments.metric or _METRICS[arguments.kind])

@@ -40,6 +40,15 @@ def start_info(info: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return {**info, "reward_due": np.zeros(count, dtype=np.bool_), "reward_valid": np.ones(count, dtype=np.bool_)}
 
 
+def printable(text: str) -> str:
+    r"""A text for a terminal: whatever is no visible character, space or end of a line is written out, so that it can do nothing.
+
+    >>> print(printable("a\x1b[2Jb\ttwo"))
+    a\x1b[2Jb	two
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 class FactoredEnv(gym.Env[Any, Any]):
     """One episode at a time of a factored environment, really executed.
 
@@ -117,7 +126,7 @@ class FactoredEnv(gym.Env[Any, Any]):
             gymnasium.error.ResetNeeded: before the first reset.
         """
         self._check_started("render()")
-        return "\n".join(self._transcript) if self.render_mode == "ansi" else None
+        return printable("\n".join(self._transcript)) if self.render_mode == "ansi" else None
 
     def close(self) -> None:
         """Release what executing opened."""

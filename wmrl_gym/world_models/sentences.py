@@ -79,22 +79,26 @@ class TransformerSentences:
     def __call__(self, sentences: Sequence[str]) -> NDArray[np.float32]:
         import torch
 
+        from wmrl_gym.world_models.torch_state import predicting
+
         tokenizer, model = self._loaded()
-        tokens = tokenizer(list(sentences), padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt").to(
-            self.device
-        )
-        with torch.no_grad():
+        with predicting():
+            tokens = tokenizer(list(sentences), padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt")
+            tokens = tokens.to(self.device)
             hidden = model(**tokens).last_hidden_state
-        mask = tokens["attention_mask"].unsqueeze(-1)
-        mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1)
-        unit: NDArray[np.float32] = torch.nn.functional.normalize(mean.float(), dim=1).cpu().numpy()
+            mask = tokens["attention_mask"].unsqueeze(-1)
+            mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1)
+            unit: NDArray[np.float32] = torch.nn.functional.normalize(mean.float(), dim=1).cpu().numpy()
         return unit
 
     def _loaded(self) -> Any:
         if self._parts is None:
             from transformers import AutoModel, AutoTokenizer
 
-            model = AutoModel.from_pretrained(self.name).eval().to(self.device)
+            from wmrl_gym.world_models.torch_state import learning
+
+            with learning():
+                model = AutoModel.from_pretrained(self.name).eval().to(self.device)
             self._parts = AutoTokenizer.from_pretrained(self.name), model
         return self._parts
 

@@ -7,9 +7,9 @@ import os
 import threading
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from wmrl_gym.envs.autoresearch import rules as rules_of
 from wmrl_gym.envs.autoresearch.embedded.catalogue import list_tasks, load_task
 from wmrl_gym.envs.autoresearch.feedback import report, score_line, stopped
-from wmrl_gym.envs.autoresearch.rules import NO_STATUS, Payment, Progress, RewardMode, Rules
-from wmrl_gym.envs.autoresearch.tasks.format import Task
-from wmrl_gym.envs.autoresearch.tasks.grading import Grade, grade, ladder_value
+from wmrl_gym.envs.autoresearch.options import Options
+from wmrl_gym.envs.autoresearch.rules import NO_STATUS, VALID_VALUES, Payment, Progress, ladder_value, shown_value
+from wmrl_gym.envs.autoresearch.tasks.format import Task, run_limits
+from wmrl_gym.envs.autoresearch.tasks.grading import Grade, grade
 from wmrl_gym.envs.autoresearch.tasks.profile import META_FEATURES
 from wmrl_gym.factored import Factored, Outcome, Step
 from wmrl_gym.randomness import draw
@@ -28,8 +29,6 @@ from wmrl_gym.sandbox import ExecutionResult, Limits, Sandbox, make_sandbox
 AttemptT = TypeVar("AttemptT")
 TaskChoice: TypeAlias = str | Path | Sequence[str | Path] | None
 """A task's name or directory, several of them, or None for all that are embedded."""
-FeedbackMode = Literal["validation", "none", "test"]
-"""Which score an agent sees each turn: on the validation part, none at all, or on the very part that pays."""
 
 
 class AutoResearch(Factored[Progress, AttemptT]):
@@ -37,14 +36,7 @@ class AutoResearch(Factored[Progress, AttemptT]):
 
     Args:
         task: a name, a directory, a list of these, or None for all embedded tasks.
-        max_turns: attempts in an episode.
-        reward: "final" or "improvement", see :class:`~wmrl_gym.envs.autoresearch.rules.Rules`.
-        terminate_on: end early once the value that the agent sees reaches this.
-        feedback: "validation" shows the score on the validation part each turn, while the reward comes from the hidden test part;
-            "none" shows no score; "test" shows the score that pays, which an agent can then climb.
-        sandbox: "local", "docker", "ray", "unsafe-rlimits", or a sandbox of your own, which is then yours to close.
-        workers: executions at the same time, when :meth:`execute` is called from several threads.
-        limits: bounds of each execution; None takes the task's own.
+        **options: those of :class:`~wmrl_gym.envs.autoresearch.options.Options`.
 
     Raises:
         ValueError: for an unknown task, an empty list, or senseless rules.
@@ -56,35 +48,25 @@ class AutoResearch(Factored[Progress, AttemptT]):
     status_values: ClassVar[tuple[float, ...]] = rules_of.STATUS_VALUES
     status_meanings: ClassVar[Mapping[str, str]] = rules_of.STATUS_MEANINGS
     gated_statuses: ClassVar[frozenset[str]] = frozenset({"malformed", "syntax_error", "described"})
-    open_values: ClassVar[tuple[float, float] | None] = (float(ladder_value(0.0)), float(ladder_value(1.0)))
+    open_values: ClassVar[tuple[float, float] | None] = VALID_VALUES
     reward_range = (0.0, 1.0)
 
     needs_outcomes: ClassVar[bool] = False
+    default_turns: ClassVar[int]
+    """Attempts in an episode, where the option ``max_turns`` is not given."""
 
-    def __init__(
-        self,
-        task: TaskChoice = None,
-        *,
-        max_turns: int,
-        reward: RewardMode = "final",
-        terminate_on: float | None = None,
-        feedback: FeedbackMode = "validation",
-        sandbox: str | Sandbox = "local",
-        workers: int = 1,
-        limits: Limits | None = None,
-    ) -> None:
-        self.rules = Rules(max_turns, reward, terminate_on)
-        if feedback not in get_args(FeedbackMode):
-            raise ValueError(f"feedback must be one of {', '.join(map(repr, get_args(FeedbackMode)))}, got {feedback!r}")
-        if feedback == "none" and terminate_on is not None:
-            raise ValueError(f'terminate_on={terminate_on} ends at a score that is shown, and feedback="none" shows none')
-        self.feedback = feedback
+    def __init__(self, task: TaskChoice = None, **options: Any) -> None:
+        self.options = Options.of(options, max_turns=self.default_turns)
+        self.rules, self.feedback, self.workers = self.options, self.options.feedback, self.options.workers
+        if self.rules.reward == "improvement":  # what an attempt is worth on validation may be less on the test part
+            self.reward_range = (VALID_VALUES[0] - VALID_VALUES[1], 1.0)
         self.tasks = _load(task)
         self.contexts = tuple(loaded.spec.name for loaded in self.tasks)
         if len(set(self.contexts)) != len(self.contexts):
             raise ValueError(f"tasks must have different names, got {self.contexts}")
-        self.workers = workers
-        self.limits = tuple(limits if limits is not None else self.default_limits(loaded) for loaded in self.tasks)
+        given = self.options.limits
+        self.limits = tuple(self.default_limits(loaded) if given is None else given for loaded in self.tasks)
+        sandbox = self.options.sandbox
         self._sandbox: Sandbox | None = None if isinstance(sandbox, str) else sandbox
         self._sandbox_kind = sandbox if isinstance(sandbox, str) else None
         self._lock = threading.Lock()
@@ -98,9 +80,7 @@ class AutoResearch(Factored[Progress, AttemptT]):
 
     def default_limits(self, task: Task) -> Limits:
         """The bounds of one execution that the task asks for."""
-        whole = {field.name for field in fields(Limits) if isinstance(field.default, int)}
-        asked = {name: int(value) if name in whole else float(value) for name, value in task.spec.limits.items()}
-        return replace(Limits(), **asked)  # type: ignore[arg-type]
+        return run_limits(task.spec)
 
     def start(self, seed: NDArray[np.int64], options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, NDArray[Any]]]:
         """Draw a task for each seed, or take ``options["task"]``, and give the first observations.
@@ -121,9 +101,9 @@ class AutoResearch(Factored[Progress, AttemptT]):
 
     def advance(self, state: Progress, attempt: AttemptT, outcome: Outcome) -> tuple[Progress, Step]:
         """Book the outcomes: see :func:`~wmrl_gym.envs.autoresearch.rules.settle`."""
-        outcome = self.visible(outcome)
-        after, paid = rules_of.settle(state, outcome, self.rules)
-        return after, self._step(self._observation(after, attempt, outcome), after, outcome, paid)
+        seen = self.visible(outcome)
+        after, paid = rules_of.settle(state, outcome, self.rules, seen=seen.shown)
+        return after, self._step(self._observation(after, attempt, seen), after, outcome, paid)
 
     def execute(self, attempt: AttemptT) -> Outcome:
         """Run each attempt's code in the sandbox, one after the other, and grade what it left."""
@@ -145,10 +125,10 @@ class AutoResearch(Factored[Progress, AttemptT]):
         )
 
     def visible(self, outcome: Outcome) -> Outcome:
-        """The outcome with what the agent may see of it: a model predicts a score even where none is shown."""
-        if self.feedback != "none":
-            return outcome
-        return replace(outcome, shown=np.where(outcome.status == rules_of.VALID, np.nan, outcome.shown))
+        """The outcome with what the agent may see of it: a score in steps, or none, though one is measured or predicted."""
+        valid = outcome.status == rules_of.VALID
+        seen = np.nan if self.feedback == "none" else shown_value(outcome.shown)
+        return replace(outcome, shown=np.where(valid, seen, outcome.shown))
 
     @property
     def context_columns(self) -> slice:
@@ -207,12 +187,12 @@ class AutoResearch(Factored[Progress, AttemptT]):
         return status, value, shown, text, True
 
     def _shown(self, task: Task, graded: Grade) -> tuple[str, float]:
-        """What the agent reads of a valid submission's score, and the value that it stands for; NaN where it sees none."""
-        if self.feedback == "none":
-            return "", np.nan
+        """What the agent reads of a valid submission's score, and the value, on validation unless the test part is shown."""
         score = graded.test if self.feedback == "test" else graded.validation
-        percentile = float(task.leaderboard.percentile(score))
-        return score_line(task, score, percentile, part=self.feedback), float(ladder_value(percentile))
+        value = float(ladder_value(task.leaderboard.percentile(score)))
+        if self.feedback == "none":
+            return "", value
+        return score_line(task, float(shown_value(np.array(value))), part=self.feedback), value
 
     def _opened(self) -> Sandbox:
         with self._lock:

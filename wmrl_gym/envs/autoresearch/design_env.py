@@ -11,16 +11,17 @@ import numpy as np
 from gymnasium.spaces import Box, MultiDiscrete
 from numpy.typing import NDArray
 
-from wmrl_gym.envs.autoresearch.base import AutoResearch, FeedbackMode, TaskChoice
+from wmrl_gym.envs.autoresearch.base import AutoResearch, TaskChoice
 from wmrl_gym.envs.autoresearch.design.code import render_design
 from wmrl_gym.envs.autoresearch.design.space import NVEC, crossed, one_hot
 from wmrl_gym.envs.autoresearch.feedback import expected_report
-from wmrl_gym.envs.autoresearch.rules import STATUSES, Progress, RewardMode
+from wmrl_gym.envs.autoresearch.options import takes_options
+from wmrl_gym.envs.autoresearch.rules import STATUSES, Progress
 from wmrl_gym.envs.autoresearch.tasks.format import Task
 from wmrl_gym.envs.autoresearch.tasks.profile import META_FEATURES, profile
 from wmrl_gym.envs.factored_env import FactoredEnv
 from wmrl_gym.factored import Outcome
-from wmrl_gym.sandbox import Limits, Sandbox
+from wmrl_gym.sandbox import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class DesignAttempt:
     design: NDArray[np.int64]
 
 
+@takes_options(turns=3)
 class AutoResearchDesign(AutoResearch[DesignAttempt]):
     """The logic of the design environment; see :class:`AutoResearchDesignEnv` for actions and observations.
 
@@ -44,29 +46,10 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
     """
 
     shows_text: ClassVar[bool] = False
+    default_turns: ClassVar[int] = 3
 
-    def __init__(
-        self,
-        task: TaskChoice = None,
-        *,
-        max_turns: int = 3,
-        reward: RewardMode = "final",
-        terminate_on: float | None = None,
-        feedback: FeedbackMode = "validation",
-        sandbox: str | Sandbox = "local",
-        workers: int = 1,
-        limits: Limits | None = None,
-    ) -> None:
-        super().__init__(
-            task,
-            max_turns=max_turns,
-            reward=reward,
-            terminate_on=terminate_on,
-            feedback=feedback,
-            sandbox=sandbox,
-            workers=workers,
-            limits=limits,
-        )
+    def __init__(self, task: TaskChoice = None, **options: Any) -> None:
+        super().__init__(task, **options)
         foreign = [loaded.spec.name for loaded in self.tasks if loaded.grader is not None]
         if foreign:
             raise ValueError(
@@ -129,11 +112,10 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
 
     def describe(self, attempt: DesignAttempt, outcome: Outcome) -> Outcome:
         """Write what the sandbox would report."""
-        outcome = self.visible(outcome)
-        feedback = np.empty(len(attempt.task), dtype=object)
+        shown, feedback = self.visible(outcome).shown, np.empty(len(attempt.task), dtype=object)
         for i, context in enumerate(attempt.task):
-            status, shown = int(outcome.status[i]), float(outcome.shown[i])
-            feedback[i] = expected_report(self.tasks[context], status, shown, limits=self.limits[context], part=self.feedback)
+            status, value = int(outcome.status[i]), float(shown[i])
+            feedback[i] = expected_report(self.tasks[context], status, value, limits=self.limits[context], part=self.feedback)
         return replace(outcome, feedback=feedback)
 
     def _programs(self, attempt: DesignAttempt) -> Sequence[tuple[int, str]]:
@@ -163,6 +145,7 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
         return observation
 
 
+@takes_options(turns=AutoResearchDesign.default_turns)
 class AutoResearchDesignEnv(FactoredEnv):
     """Choose a pipeline; it is written as Python, run in a sandbox, and graded on hidden answers.
 
@@ -171,17 +154,12 @@ class AutoResearchDesignEnv(FactoredEnv):
     **Observation**: ``Box(0, 1)`` of float32: the task's meta-features, the last attempt's status, its shown value and its
     choices, the fraction of turns used, and the best shown value; ``env.factored.observation_names`` names each number.
 
-    **Reward**: the ladder of :mod:`~wmrl_gym.envs.autoresearch.tasks.grading`, on the hidden test part, for the best attempt.
+    **Reward**: the ladder of :mod:`~wmrl_gym.envs.autoresearch.rules`, on the hidden test part, for the attempt that is best on
+    validation.
 
     Args:
         task: a name, a directory, a list of these, or None for all embedded tasks.
-        max_turns: attempts in an episode.
-        reward: "final" pays once, at the episode's end; "improvement" pays each turn what it adds. The return is the same.
-        terminate_on: end early once the shown value reaches this.
-        feedback: the score that the agent sees each turn: on the "validation" part, "none", or on the "test" part that pays.
-        sandbox: "local", "docker", "ray", "unsafe-rlimits", or a sandbox of your own.
-        workers: executions at the same time.
-        limits: bounds of each execution; by default one second of CPU time.
+        **options: those of :class:`~wmrl_gym.envs.autoresearch.options.Options`, with three turns.
         render_mode: "ansi" or None.
 
     Example:
@@ -192,27 +170,6 @@ class AutoResearchDesignEnv(FactoredEnv):
         >>> env.close()
     """
 
-    def __init__(
-        self,
-        task: TaskChoice = None,
-        *,
-        max_turns: int = 3,
-        reward: RewardMode = "final",
-        terminate_on: float | None = None,
-        feedback: FeedbackMode = "validation",
-        sandbox: str | Sandbox = "local",
-        workers: int = 1,
-        limits: Limits | None = None,
-        render_mode: str | None = None,
-    ) -> None:
-        factored = AutoResearchDesign(
-            task,
-            max_turns=max_turns,
-            reward=reward,
-            terminate_on=terminate_on,
-            feedback=feedback,
-            sandbox=sandbox,
-            workers=workers,
-            limits=limits,
-        )
+    def __init__(self, task: TaskChoice = None, *, render_mode: str | None = None, **options: Any) -> None:
+        factored = AutoResearchDesign(task, **options)
         super().__init__(factored, render_mode=render_mode)

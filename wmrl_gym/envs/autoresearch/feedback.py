@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from wmrl_gym.envs.autoresearch.reply import SCRIPT
-from wmrl_gym.envs.autoresearch.rules import NO_SUBMISSION, RUNTIME_ERROR, STATUSES, TIMEOUT, VALID
+from wmrl_gym.envs.autoresearch.reply import MAX_REPLY
+from wmrl_gym.envs.autoresearch.rules import NO_SUBMISSION, RUNTIME_ERROR, STATUSES, TIMEOUT, VALID, percentile_of
+from wmrl_gym.envs.autoresearch.static.facts import SCRIPT
 from wmrl_gym.envs.autoresearch.tasks.format import Task
 from wmrl_gym.factored import Printed
 from wmrl_gym.sandbox import Limits
@@ -12,8 +13,10 @@ MAX_FEEDBACK = 8192
 """The longest feedback, in characters."""
 _TAIL = 2000
 
+UNREAD_FEEDBACK = "unknown: the process that reads scripts was lost"
 MALFORMED_FEEDBACK = (
-    "status: malformed\nThe reply holds neither a complete ```python code block nor a line that says DESCRIBE: nothing was run."
+    "status: malformed\nThe reply holds neither a complete ```python code block nor a line that says DESCRIBE, or it is longer "
+    f"than {MAX_REPLY} characters: nothing was run."
 )
 
 
@@ -42,11 +45,18 @@ def bounded(text: str) -> str:
     return text if len(text) <= MAX_FEEDBACK else tail(text, MAX_FEEDBACK - 64)
 
 
-def score_line(task: Task, score: float, percentile: float, *, part: str = "validation") -> str:
-    """One line about a score on a part of the answers."""
-    measure = task.spec.metric
+def score_line(task: Task, shown: float, *, part: str = "validation") -> str:
+    """One line about a score on a part of the answers: the share of the leaderboard, in steps, and the score that stands there.
+
+    Args:
+        task: the task.
+        shown: the value that the agent may see, of the ladder.
+        part: which part of the answers it is of.
+    """
+    measure, percentile = task.spec.metric, percentile_of(shown)
     direction = "larger" if measure.larger_is_better else "smaller"
-    return f"{part} {measure.name}: {score:.4f} ({direction} is better), beats {percentile:.0%} of the leaderboard"
+    score = task.leaderboard.score_at(percentile)
+    return f"{part} {measure.name}: about {score:.4f} ({direction} is better), beats {percentile:.0%} of the leaderboard"
 
 
 def stopped(limit: str, limits: Limits) -> str:
@@ -115,7 +125,7 @@ def expected_report(
     Args:
         task: the task.
         status: index into the statuses.
-        shown: the value that the agent may see, in [0.5, 1] where the status is valid; NaN shows no score.
+        shown: the value that the agent may see, of the ladder; NaN shows no score.
         part: which part of the answers the shown value is of.
         limits: the bounds of an execution; code that computes without pause reaches the shorter of the two time limits first.
         code: the script.
@@ -125,8 +135,7 @@ def expected_report(
     if status == TIMEOUT:
         return report(status, ended=stopped("cpu" if limits.cpu_s < limits.wall_s else "wall", limits), stdout=said)
     if status == VALID:
-        percentile = min(max(2.0 * shown - 1.0, 0.0), 1.0)
-        verdict = "" if shown != shown else score_line(task, task.leaderboard.score_at(percentile), percentile, part=part)
+        verdict = "" if shown != shown else score_line(task, shown, part=part)
         return report(status, ended="exit code: 0", verdict=verdict, stdout=said)
     if status == NO_SUBMISSION:
         return report(status, ended="exit code: 0", verdict="invalid submission", stdout=said)

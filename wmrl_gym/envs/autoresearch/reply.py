@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import re
-import traceback
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from wmrl_gym.envs.autoresearch.static.statements import certainly_compiles, unwarned
+from wmrl_gym.envs.autoresearch.static.scripts import read_script
 
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`\s]*)[^`]*$")
+MAX_REPLY = 32768
+"""The longest reply that is read, in characters."""
 _PYTHON = ("python", "py", "python3", "")
-_DESCRIBE = re.compile(r"^[ \t]*(?:DESCRIBE|<describe\s*/>)[ \t]*$", re.MULTILINE)
-SCRIPT = "/workspace/solution.py"
-"""What a sandbox calls the script in a traceback."""
+_DESCRIBE = re.compile(r"DESCRIBE|<describe[ \t]*/>")
+_FENCE = 3
+"""The fewest signs of a fence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class Reply:
 
 
 def understand(reply: str) -> Reply:
-    r"""Read a reply.
+    r"""Read a reply, in time that is linear in its length; one that is longer than :data:`MAX_REPLY` is malformed.
 
     The last complete fenced block that is marked ``python``, ``py``, ``python3`` or not marked at all is the code. Without
     one, a line that says ``DESCRIBE`` or ``<describe/>`` and nothing else asks for the data's description.
@@ -43,32 +42,61 @@ def understand(reply: str) -> Reply:
     >>> understand("```python\nprint(1)").kind
     'malformed'
     """
-    code = _last_block(reply)
+    if len(reply) > MAX_REPLY:
+        return Reply("malformed")
+    # Not str.splitlines: a form feed or a line separator may stand inside a line of Python.
+    lines = reply.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    code = _last_block(lines)
     if code is not None:
         return Reply("code", code)
-    return Reply("describe") if _DESCRIBE.search(reply) else Reply("malformed")
+    return Reply("describe" if any(_DESCRIBE.fullmatch(line.strip(" \t")) for line in lines) else "malformed")
 
 
-def _last_block(reply: str) -> str | None:
+class _Fence(NamedTuple):
+    """A line that opens or closes a block: its signs, and the word after them."""
+
+    signs: str
+    word: str
+
+
+def _fence(line: str) -> _Fence | None:
+    """The fence that a line is: at most three spaces, three or more of a sign, and nothing with a backtick after them."""
+    if "```" not in line and "~~~" not in line:
+        return None
+    start = len(line) - len(line.lstrip(" "))
+    sign = line[start : start + 1]
+    if start > 3 or sign not in ("`", "~"):
+        return None
+    rest = line[start:].lstrip(sign)
+    signs = line[start : len(line) - len(rest)]
+    if len(signs) < _FENCE or "`" in rest:
+        return None
+    after = rest.lstrip(" \t")
+    return _Fence(signs, after.split(None, 1)[0] if after and not after[0].isspace() else "")
+
+
+def _last_block(lines: list[str]) -> str | None:
     """The body of the last complete block of Python; a fence inside a block does not open another."""
-    found, opened, lines = None, None, list[str]()
-    for line in reply.splitlines():
-        match = _FENCE.match(line)
+    found: tuple[int, int] | None = None
+    opened: tuple[_Fence, int] | None = None
+    for number, line in enumerate(lines):
+        fence = _fence(line)
+        if fence is None:
+            continue
         if opened is None:
-            if match:
-                opened, lines = match, []
-        elif match and match[1].startswith(opened[1]) and not match[2]:
-            if opened[2].lower() in _PYTHON:
-                found = "".join(f"{body}\n" for body in lines)
+            opened = fence, number + 1
+        elif fence.signs.startswith(opened[0].signs) and not fence.word:
+            if opened[0].word.lower() in _PYTHON:
+                found = opened[1], number
             opened = None
-        else:
-            lines.append(line)
-    return found
+    return None if found is None else "".join(f"{line}\n" for line in lines[slice(*found)])
 
 
-@functools.lru_cache(maxsize=4096)
 def syntax_error(code: str) -> str | None:
     """What running the code would print if it does not compile, None if it does.
+
+    Raises:
+        ScriptUnreadable: the process that compiles it was lost.
 
     >>> print(syntax_error("x = = 1"))
       File "/workspace/solution.py", line 1
@@ -76,20 +104,4 @@ def syntax_error(code: str) -> str | None:
             ^
     SyntaxError: invalid syntax
     """
-    if certainly_compiles(code, lambda piece: _compile_error(piece) is None):
-        return None
-    return _compile_error(code)
-
-
-def _compile_error(code: str) -> str | None:
-    try:
-        with unwarned():
-            compile(code, SCRIPT, "exec", dont_inherit=True)
-    except SyntaxError as error:
-        lines = code.splitlines()
-        if error.text is None and error.lineno is not None and error.lineno <= len(lines):
-            error.text = lines[error.lineno - 1]  # the compiler's later stages look for it in a file
-        return "".join(traceback.format_exception_only(error)).rstrip()
-    except (ValueError, MemoryError, RecursionError) as error:
-        return "".join(traceback.format_exception_only(error)).rstrip()
-    return None
+    return read_script(code).error

@@ -9,14 +9,25 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from wmrl_gym.factored import Outcome
 
-RewardMode = Literal["final", "improvement"]
+RewardMode = Literal["final", "improvement", "best_test"]
 
-STATUSES = ("malformed", "syntax_error", "runtime_error", "timeout", "no_submission", "valid", "described")
-STATUS_VALUES = (0.0, 0.0, 0.1, 0.1, 0.2, float("nan"), 0.0)
+LADDER = {
+    "malformed": 0.0,
+    "syntax_error": 0.0,
+    "runtime_error": 0.1,
+    "timeout": 0.1,
+    "no_submission": 0.2,
+    "valid": float("nan"),
+    "described": 0.0,
+}
+"""What each outcome is worth (the ladder of arXiv 2608.12564); that of a valid submission lies within :data:`VALID_VALUES`."""
+VALID_VALUES = (0.5, 1.0)
+"""The worth of a valid submission that beats nobody, and of one that beats the whole leaderboard."""
+STATUSES, STATUS_VALUES = tuple(LADDER), tuple(LADDER.values())
 MALFORMED, SYNTAX_ERROR, RUNTIME_ERROR, TIMEOUT, NO_SUBMISSION, VALID, DESCRIBED = range(len(STATUSES))
 STATUS_MEANINGS = {
     "runtime_error": "the script raises an exception, or uses too much memory",
@@ -29,14 +40,51 @@ NO_STATUS = -1
 """What ``info["status"]`` holds at reset, and after a failure of infrastructure."""
 
 
-@dataclass(frozen=True, slots=True)
+def ladder_value(percentile: ArrayLike) -> NDArray[np.float64]:
+    """The worth of a valid submission, by the share of the leaderboard that it beats.
+
+    >>> ladder_value([0.0, 1.0])
+    array([0.5, 1. ])
+    """
+    low, high = VALID_VALUES
+    return low + (high - low) * np.asarray(percentile, dtype=np.float64)
+
+
+SHOWN_STEPS = 20
+"""Steps of the share of the leaderboard that an agent sees: a turn tells it no more than log2(21) = 4.4 bits of the answers."""
+
+
+def shown_value(value: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What an agent sees of values: those of valid submissions in steps, the others as they are; NaN stays NaN.
+
+    >>> shown_value(np.array([0.2, 0.51, 0.777, 1.0]))
+    array([0.2  , 0.5  , 0.775, 1.   ])
+    """
+    low, high = VALID_VALUES
+    steps = np.round((value - low) / (high - low) * SHOWN_STEPS) / SHOWN_STEPS
+    return np.where(value >= low, low + (high - low) * steps, value)
+
+
+def percentile_of(value: float) -> float:
+    """The share of the leaderboard that a valid submission of this worth beats.
+
+    >>> percentile_of(0.75), percentile_of(0.1)
+    (0.5, 0.0)
+    """
+    low, high = VALID_VALUES
+    return min(max((value - low) / (high - low), 0.0), 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """When an episode ends and when it pays.
 
     Args:
         max_turns: the number of attempts after which the task is over: its own end, so ``terminated``.
-        reward: "final" pays the best attempt once, at the episode's end; "improvement" pays at each turn what it adds to the
-            best so far. Both have the same return.
+        reward: "final" pays once, at the episode's end, the test value of the attempt that is best on the part whose score is
+            feedback (validation, unless the option ``feedback`` is "test"); "improvement" pays at each turn by how much this
+            changes, which may be down, and has the same return; "best_test" pays, at the end, the best test value of all
+            attempts, which many noisy attempts raise by luck.
         terminate_on: end the episode as soon as the value that the agent may see reaches this; None never does.
 
     Raises:
@@ -64,20 +112,22 @@ class Progress:
     Args:
         task: int64, shape (B,). Which task.
         turn: int64, shape (B,). Attempts made.
-        best: float64, shape (B,). Value of the best attempt, hidden from the agent; 0 before any.
+        best: float64, shape (B,). Test value of the attempt that the reward is for, hidden from the agent; 0 before any.
         best_shown: float64, shape (B,). The best value that the agent has seen; 0 before any.
+        chosen_by: float64, shape (B,). What that attempt was chosen by: the largest so far; 0 before any.
     """
 
     task: NDArray[np.int64]
     turn: NDArray[np.int64]
     best: NDArray[np.float64]
     best_shown: NDArray[np.float64]
+    chosen_by: NDArray[np.float64]
 
     @classmethod
     def start(cls, task: NDArray[np.int64]) -> Progress:
         """Episodes in which nothing has been tried yet."""
         task = np.asarray(task, dtype=np.int64)
-        return cls(task, np.zeros_like(task), np.zeros(len(task)), np.zeros(len(task)))
+        return cls(task, np.zeros_like(task), *(np.zeros(len(task)) for _ in range(3)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +141,14 @@ class Payment:
     valid: NDArray[np.bool_]
 
 
-def settle(progress: Progress, outcome: Outcome, rules: Rules) -> tuple[Progress, Payment]:
+def settle(progress: Progress, outcome: Outcome, rules: Rules, *, seen: NDArray[np.float64]) -> tuple[Progress, Payment]:
     """Book one outcome for each of B episodes.
+
+    Args:
+        progress: how far each has come.
+        outcome: the outcomes; an attempt without a value on validation, which is NaN in ``shown``, is never chosen by it.
+        rules: when an episode ends and when it pays.
+        seen: float64, shape (B,). Of each outcome, the value that the agent sees; NaN where it sees none.
 
     An unknown outcome changes nothing but ends its episode: the reward is a placeholder, and invalid.
 
@@ -102,19 +158,20 @@ def settle(progress: Progress, outcome: Outcome, rules: Rules) -> tuple[Progress
     known = outcome.known
     if not np.isfinite(outcome.value[known]).all():
         raise ValueError(f"every known outcome needs a finite value, got {outcome.value[known]}")
-    best = np.where(known, np.maximum(progress.best, outcome.value), progress.best)
-    seen = known & ~np.isnan(outcome.shown)
-    best_shown = np.where(seen, np.fmax(progress.best_shown, outcome.shown), progress.best_shown)
+    by = outcome.value if rules.reward == "best_test" else np.nan_to_num(outcome.shown, nan=-np.inf)
+    better = known & (by > progress.chosen_by)
+    best, chosen_by = np.where(better, outcome.value, progress.best), np.where(better, by, progress.chosen_by)
+    best_shown = np.where(known, np.fmax(progress.best_shown, seen), progress.best_shown)
     turn = progress.turn + 1
     over = turn >= rules.max_turns
     if rules.terminate_on is not None:
         over = over | (best_shown >= rules.terminate_on)
     terminated = over & known
-    if rules.reward == "final":
+    if rules.reward != "improvement":
         due, reward = terminated, np.where(terminated, best, 0.0)
     else:
         # A description, no code or a syntax error adds nothing, whatever the state: there is nothing to predict.
         free = np.isin(outcome.status, (MALFORMED, SYNTAX_ERROR, DESCRIBED))
         due, reward = known & ~free, np.where(known, best - progress.best, 0.0)
     payment = Payment(reward, terminated, ~known, due, known.copy())
-    return Progress(progress.task, turn, best, best_shown), payment
+    return Progress(progress.task, turn, best, best_shown, chosen_by), payment

@@ -5,26 +5,32 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete
 from numpy.typing import NDArray
 
-from wmrl_gym.envs.autoresearch.base import AutoResearch, FeedbackMode, TaskChoice
-from wmrl_gym.envs.autoresearch.feedback import MALFORMED_FEEDBACK, MAX_FEEDBACK, bounded, expected_report, head, report
-from wmrl_gym.envs.autoresearch.reply import syntax_error, understand
-from wmrl_gym.envs.autoresearch.rules import DESCRIBED, MALFORMED, STATUS_VALUES, SYNTAX_ERROR, VALID, Progress, RewardMode
-from wmrl_gym.envs.autoresearch.static.features import static_features
+from wmrl_gym.envs.autoresearch.base import AutoResearch, TaskChoice
+from wmrl_gym.envs.autoresearch.feedback import (
+    MALFORMED_FEEDBACK,
+    MAX_FEEDBACK,
+    UNREAD_FEEDBACK,
+    bounded,
+    expected_report,
+    head,
+    report,
+)
+from wmrl_gym.envs.autoresearch.options import takes_options
+from wmrl_gym.envs.autoresearch.reply import MAX_REPLY, syntax_error, understand
+from wmrl_gym.envs.autoresearch.rules import DESCRIBED, MALFORMED, STATUS_VALUES, SYNTAX_ERROR, VALID, Progress
+from wmrl_gym.envs.autoresearch.static.features import STATIC_FEATURES, static_features
+from wmrl_gym.envs.autoresearch.static.scripts import ScriptUnreadable
 from wmrl_gym.envs.autoresearch.tasks.format import Task
 from wmrl_gym.envs.autoresearch.tasks.profile import Profile, profile
 from wmrl_gym.envs.factored_env import FactoredEnv
 from wmrl_gym.factored import Outcome, Printed
-from wmrl_gym.sandbox import Limits, Sandbox
 from wmrl_gym.spaces import UnicodeText
-
-MAX_REPLY = 32768
-"""The longest reply, in characters."""
 
 CODE, DESCRIBE, NOTHING = range(3)
 _KINDS = {"code": CODE, "describe": DESCRIBE, "malformed": NOTHING}
@@ -52,41 +58,24 @@ class TextAttempt:
     code: tuple[str, ...]
 
 
+@takes_options(turns=4)
 class AutoResearchText(AutoResearch[TextAttempt]):
     """The logic of the text environment; see :class:`AutoResearchEnv` for actions and observations.
 
     Arguments are those of :class:`~wmrl_gym.envs.autoresearch.base.AutoResearch`, with four turns.
     """
 
-    def __init__(
-        self,
-        task: TaskChoice = None,
-        *,
-        max_turns: int = 4,
-        reward: RewardMode = "final",
-        terminate_on: float | None = None,
-        feedback: FeedbackMode = "validation",
-        sandbox: str | Sandbox = "local",
-        workers: int = 1,
-        limits: Limits | None = None,
-    ) -> None:
-        super().__init__(
-            task,
-            max_turns=max_turns,
-            reward=reward,
-            terminate_on=terminate_on,
-            feedback=feedback,
-            sandbox=sandbox,
-            workers=workers,
-            limits=limits,
-        )
+    default_turns: ClassVar[int] = 4
+
+    def __init__(self, task: TaskChoice = None, **options: Any) -> None:
+        super().__init__(task, **options)
         self.action_space = UnicodeText(MAX_REPLY)
         self.observation_space = Dict(
             {
                 "task": UnicodeText(MAX_FEEDBACK),
                 "feedback": UnicodeText(MAX_FEEDBACK),
-                "turn": Discrete(max_turns + 1),
-                "max_turns": Discrete(max_turns + 1),
+                "turn": Discrete(self.rules.max_turns + 1),
+                "max_turns": Discrete(self.rules.max_turns + 1),
                 "best": Box(0.0, 1.0, (1,), np.float32),
             }
         )
@@ -109,21 +98,28 @@ class AutoResearchText(AutoResearch[TextAttempt]):
         return TextAttempt(state.task, kinds, tuple(reply.code for reply in replies))
 
     def gate(self, attempt: TextAttempt) -> tuple[NDArray[np.bool_], Outcome]:
-        """No code, a syntax error, and a request for the description are answered exactly, without running anything."""
+        """No code, a syntax error, and a request for the description are answered exactly, without running anything.
+
+        Where the process that reads scripts is lost, it is certain that nothing is known.
+        """
         count = len(attempt.task)
         status = np.full(count, MALFORMED, dtype=np.int64)
         feedback = np.full(count, "", dtype=object)
-        certain = np.ones(count, dtype=np.bool_)
+        certain, known = np.ones(count, dtype=np.bool_), np.ones(count, dtype=np.bool_)
         for i, (context, kind, code) in enumerate(zip(attempt.task, attempt.kind, attempt.code, strict=True)):
             if kind == NOTHING:
                 feedback[i] = MALFORMED_FEEDBACK
             elif kind == DESCRIBE:
                 status[i], feedback[i] = DESCRIBED, head(self.tasks[context].description, MAX_FEEDBACK - 64)
-            elif (message := syntax_error(code)) is not None:
-                status[i] = SYNTAX_ERROR
-                feedback[i] = report(SYNTAX_ERROR, ended="exit code: 1", stderr=message)
             else:
-                certain[i] = False
+                try:
+                    message = syntax_error(code)
+                except ScriptUnreadable:
+                    known[i], feedback[i] = False, UNREAD_FEEDBACK
+                    continue
+                certain[i] = message is not None
+                if message is not None:
+                    status[i], feedback[i] = SYNTAX_ERROR, report(SYNTAX_ERROR, ended="exit code: 1", stderr=message)
         value = np.array(STATUS_VALUES)[status]
         shown = np.where(status == DESCRIBED, np.nan, value)
         outcome = Outcome(
@@ -131,7 +127,7 @@ class AutoResearchText(AutoResearch[TextAttempt]):
             value=value,
             shown=shown,
             feedback=feedback,
-            known=np.ones(count, dtype=np.bool_),
+            known=known,
             cpu_s=np.zeros(count),
             wall_s=np.zeros(count),
         )
@@ -141,12 +137,9 @@ class AutoResearchText(AutoResearch[TextAttempt]):
         """Meta-features of the task, the task as zeros and ones, and static features of the code."""
         context = np.eye(len(self.tasks), dtype=np.float32)[attempt.task]
         meta = np.stack([each.meta for each in self._profiles])[attempt.task]
-        static = np.stack(
-            [
-                static_features(code, self.tasks[i].spec.prediction_columns, data_columns=self._columns[i])
-                for i, code in zip(attempt.task, attempt.code, strict=True)
-            ]
-        )
+        static = np.zeros((len(attempt.task), len(STATIC_FEATURES)), dtype=np.float32)
+        for row, (i, code) in enumerate(zip(attempt.task, attempt.code, strict=True)):
+            static[row] = static_features(code, self.tasks[i].spec.prediction_columns, data_columns=self._columns[i])
         return np.concatenate([meta, context, static], axis=1)
 
     @functools.cached_property
@@ -168,26 +161,24 @@ class AutoResearchText(AutoResearch[TextAttempt]):
 
     def describe(self, attempt: TextAttempt, outcome: Outcome) -> Outcome:
         """Write what the sandbox would report, where neither the gate nor an alike failure has been quoted already."""
-        outcome = self.visible(outcome)
-        feedback = outcome.feedback.copy()
+        shown, feedback = self.visible(outcome).shown, outcome.feedback.copy()
         for i, context in enumerate(attempt.task):
             quoted = outcome.status[i] != VALID and outcome.feedback[i]
             if attempt.kind[i] == CODE and outcome.status[i] != SYNTAX_ERROR and not quoted:
-                status, shown = int(outcome.status[i]), float(outcome.shown[i])
-                feedback[i] = expected_report(self.tasks[context], status, shown, limits=self.limits[context], part=self.feedback)
+                status, value = int(outcome.status[i]), float(shown[i])
+                feedback[i] = expected_report(self.tasks[context], status, value, limits=self.limits[context], part=self.feedback)
         return replace(outcome, feedback=feedback)
 
     def report(self, attempt: TextAttempt, outcome: Outcome, printed: Sequence[Printed]) -> Outcome:
         """Write what the sandbox would report, with the traceback or the output that a model expects."""
-        outcome = self.visible(outcome)
-        feedback = outcome.feedback.copy()
+        shown, feedback = self.visible(outcome).shown, outcome.feedback.copy()
         for i, (context, code) in enumerate(zip(attempt.task, attempt.code, strict=True)):
             if outcome.known[i] and attempt.kind[i] == CODE:
-                status, shown = int(outcome.status[i]), float(outcome.shown[i])
+                status, value = int(outcome.status[i]), float(shown[i])
                 feedback[i] = expected_report(
                     self.tasks[context],
                     status,
-                    shown,
+                    value,
                     limits=self.limits[context],
                     part=self.feedback,
                     code=code,
@@ -236,6 +227,7 @@ def statement(task: Task, wall_s: float) -> str:
     )[:MAX_FEEDBACK]
 
 
+@takes_options(turns=AutoResearchText.default_turns)
 class AutoResearchEnv(FactoredEnv):
     """Reply with code; it is run in a sandbox and graded on hidden answers.
 
@@ -247,17 +239,12 @@ class AutoResearchEnv(FactoredEnv):
     with its score on the validation part), ``turn`` and ``max_turns`` (whole numbers), and ``best`` (float32, shape (1,): the
     best value seen so far, 0 before any).
 
-    **Reward**: the ladder of :mod:`~wmrl_gym.envs.autoresearch.tasks.grading`, on the hidden test part, for the best attempt.
+    **Reward**: the ladder of :mod:`~wmrl_gym.envs.autoresearch.rules`, on the hidden test part, for the attempt that is best on
+    validation.
 
     Args:
         task: a name, a directory, a list of these, or None for all embedded tasks.
-        max_turns: attempts in an episode.
-        reward: "final" pays once, at the episode's end; "improvement" pays each turn what it adds. The return is the same.
-        terminate_on: end early once the shown value reaches this.
-        feedback: the score that the agent sees each turn: on the "validation" part, "none", or on the "test" part that pays.
-        sandbox: "local", "docker", "ray", "unsafe-rlimits", or a sandbox of your own.
-        workers: executions at the same time.
-        limits: bounds of each execution; None takes the task's own.
+        **options: those of :class:`~wmrl_gym.envs.autoresearch.options.Options`, with four turns.
         render_mode: "ansi" or None.
 
     Example:
@@ -269,27 +256,6 @@ class AutoResearchEnv(FactoredEnv):
         >>> env.close()
     """
 
-    def __init__(
-        self,
-        task: TaskChoice = None,
-        *,
-        max_turns: int = 4,
-        reward: RewardMode = "final",
-        terminate_on: float | None = None,
-        feedback: FeedbackMode = "validation",
-        sandbox: str | Sandbox = "local",
-        workers: int = 1,
-        limits: Limits | None = None,
-        render_mode: str | None = None,
-    ) -> None:
-        factored = AutoResearchText(
-            task,
-            max_turns=max_turns,
-            reward=reward,
-            terminate_on=terminate_on,
-            feedback=feedback,
-            sandbox=sandbox,
-            workers=workers,
-            limits=limits,
-        )
+    def __init__(self, task: TaskChoice = None, *, render_mode: str | None = None, **options: Any) -> None:
+        factored = AutoResearchText(task, **options)
         super().__init__(factored, render_mode=render_mode)

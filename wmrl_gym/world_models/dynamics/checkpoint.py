@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from wmrl_gym.world_models.base import DataSpan
-from wmrl_gym.world_models.dynamics.fit import Fit, Scales, Seen
-from wmrl_gym.world_models.dynamics.networks import EnsembleMLP, Scale
-from wmrl_gym.world_models.dynamics.replay import Experience
+from wmrl_gym.world_models.dynamics.ensemble import EnsembleMLP, Scale
+from wmrl_gym.world_models.dynamics.fitted import Bounds, FittedEnsemble, Scales
+from wmrl_gym.world_models.dynamics.vectors import Experience
 from wmrl_gym.world_models.storage import Layout
+from wmrl_gym.world_models.torch_state import learning
 
 LAYOUT = Layout("EnsembleDynamics", 1, "dynamics.json", "dynamics.safetensors")
 
@@ -38,7 +39,7 @@ class Checkpoint:
     added: int
     learnt: int
     kept: Experience | None
-    fitted: Fit | None
+    fitted: FittedEnsemble | None
 
     def write(self, folder: Path, *, trained_on: DataSpan) -> None:
         """Write it below ``folder``, which is made where it is missing, with what the fit was trained on for whoever reads it."""
@@ -55,13 +56,13 @@ class Checkpoint:
             arrays |= {f"replay.{field.name}": getattr(self.kept, field.name) for field in fields(Experience)}
         if self.fitted is not None:
             arrays |= _fit_arrays(self.fitted)
-            seen = self.fitted.seen
+            bounds = self.fitted.bounds
             document["fit"] = {
                 "elites": list(self.fitted.elites),
                 "reward_factor": self.fitted.reward_factor,
-                "reward_low": seen.reward_low,
-                "reward_high": seen.reward_high,
-                "ends": seen.ends,
+                "reward_low": bounds.reward_low,
+                "reward_high": bounds.reward_high,
+                "ends": bounds.ends,
             }
         LAYOUT.write(folder, document, arrays)
 
@@ -84,8 +85,8 @@ def _experience_of(arrays: dict[str, NDArray[Any]]) -> Experience:
     return Experience(**{field.name: arrays[f"replay.{field.name}"] for field in fields(Experience)})
 
 
-def _fit_arrays(fitted: Fit) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {"seen.low": fitted.seen.low, "seen.high": fitted.seen.high}
+def _fit_arrays(fitted: FittedEnsemble) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {"seen.low": fitted.bounds.low, "seen.high": fitted.bounds.high}
     for name in ("transition", "outcome"):
         network: EnsembleMLP = getattr(fitted, name)
         arrays |= {f"{name}.weight.{i}": weight.numpy() for i, weight in enumerate(network.weights)}
@@ -96,7 +97,8 @@ def _fit_arrays(fitted: Fit) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _fit_of(arrays: dict[str, NDArray[Any]], document: dict[str, Any]) -> Fit:
+@learning()
+def _fit_of(arrays: dict[str, NDArray[Any]], document: dict[str, Any]) -> FittedEnsemble:
     networks = []
     for name in ("transition", "outcome"):
         layers = range(sum(key.startswith(f"{name}.weight.") for key in arrays))
@@ -104,6 +106,6 @@ def _fit_of(arrays: dict[str, NDArray[Any]], document: dict[str, Any]) -> Fit:
         networks.append(EnsembleMLP(*parts))
     names = [field.name for field in fields(Scales)]
     scales = Scales(**{name: Scale(arrays[f"scale.{name}.mean"], arrays[f"scale.{name}.std"]) for name in names})
-    bounds = [document[key] for key in ("reward_low", "reward_high", "ends")]
-    seen = Seen(arrays["seen.low"], arrays["seen.high"], *bounds)
-    return Fit(networks[0], networks[1], scales, seen, tuple(document["elites"]), document["reward_factor"])
+    rewards = [document[key] for key in ("reward_low", "reward_high", "ends")]
+    bounds = Bounds(arrays["seen.low"], arrays["seen.high"], *rewards)
+    return FittedEnsemble(networks[0], networks[1], scales, bounds, tuple(document["elites"]), document["reward_factor"])

@@ -6,21 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym.data.transitions import Transitions
-from wmrl_gym.randomness import uniforms
 from wmrl_gym.world_models.base import DataSpan, Interface, PairKind, Prediction, WorldModel, WorldModelError
 from wmrl_gym.world_models.dynamics.checkpoint import Checkpoint
-from wmrl_gym.world_models.dynamics.codec import ActionCodec, ObservationCodec
-from wmrl_gym.world_models.dynamics.fit import Fit, FitSettings, fit
-from wmrl_gym.world_models.dynamics.noise import normals
-from wmrl_gym.world_models.dynamics.replay import Experience, Replay
-
-Propagation = Literal["ts1", "ts_inf", "mean"]
+from wmrl_gym.world_models.dynamics.fitted import Draws, EnsemblePrediction, FittedEnsemble, Propagation
+from wmrl_gym.world_models.dynamics.fitting import FitSettings, fit
+from wmrl_gym.world_models.dynamics.vectors import ActionCodec, Experience, ObservationCodec, Replay
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +44,7 @@ class ComputedUpdate:
     """
 
     replay: Replay
-    fitted: Fit | None
+    fitted: FittedEnsemble | None
     learnt: int
     measures: dict[str, float]
 
@@ -130,7 +126,7 @@ class EnsembleDynamics(WorldModel):
         self.settings = FitSettings(tuple(int(width) for width in hidden), n_members, n_elites, batch_size, learning_rate)
         self.capacity = capacity
         self._replay = Replay(capacity, n_members)
-        self._fit: Fit | None = None
+        self._fitted: FittedEnsemble | None = None
         self._learnt = 0
         self._spaces: tuple[str, str] | None = None
         self._contexts: tuple[str, ...] = ()
@@ -149,7 +145,7 @@ class EnsembleDynamics(WorldModel):
 
     @property
     def fitted(self) -> bool:
-        return self._fit is not None
+        return self._fitted is not None
 
     @property
     def transitions(self) -> int:
@@ -159,7 +155,7 @@ class EnsembleDynamics(WorldModel):
     @property
     def span(self) -> DataSpan:
         """Which transitions the present fit was trained on; contexts have a factored environment's names, else their numbers."""
-        if self._fit is None:
+        if self._fitted is None:
             return DataSpan(0, 0, 0, {})
         first = max(0, self._learnt - self.capacity)
         return DataSpan(first, self._learnt, self._learnt - first, self._replay.by_context(self._learnt, self._contexts))
@@ -172,40 +168,24 @@ class EnsembleDynamics(WorldModel):
         observation_codec, action_codec = self._bound
         # One draw a step, mixed into each rollout's own seed: independent of the batch, and new for each branch of a rollout.
         key, n = int(rng.integers(2**63 - 1)), len(state.seed)
-        no, yes, unknown = np.zeros(n, bool), np.ones(n, bool), np.full(n, np.nan)
-        if self._fit is None:
-            same = observation_codec.decode(state.observation)
+        no, yes = np.zeros(n, bool), np.ones(n, bool)
+        fitted = self._fitted
+        if fitted is None:
+            same, unknown = observation_codec.decode(state.observation), np.full(n, np.nan)
             return state, Prediction(same, np.zeros(n), unknown, no, no.copy(), yes, no.copy(), {"disagreement": unknown.copy()})
-        inputs = self._fit.inputs(state.observation, action_codec.encode(action))
-        elite, noise, chance = self._draw(self._fit, state.seed, key)
-        mean, std = self._fit.delta(inputs, elite)
-        after = state.observation + mean if noise is None else state.observation + mean + std * noise
-        seen = self._fit.seen
-        predicted = observation_codec.decode(np.minimum(np.maximum(after, seen.low), seen.high))
+        draws = Draws.of(self.propagation, state.seed, key, n_elites=len(fitted.elites), size=observation_codec.size)
+        inputs = fitted.inputs(state.observation, action_codec.encode(action))
+        after = state.observation + fitted.delta(inputs, draws)
+        after = np.minimum(np.maximum(after, fitted.bounds.low, out=after), fitted.bounds.high, out=after)
+        predicted = observation_codec.decode(after)
         vector = observation_codec.encode(predicted)
-        guess = self._fit.guess(inputs, vector, elite)
-        reward = guess.reward if self.interface is None else np.clip(guess.reward, *self.interface.reward_range)
-        return DynamicsState(vector, state.seed), Prediction(
-            predicted,
-            reward,
-            guess.reward_std,
-            guess.p_terminated > chance,
-            no,
-            yes,
-            yes.copy(),
-            {"disagreement": guess.spread},
-        )
-
-    def _draw(
-        self, fitted: Fit, seed: NDArray[np.int64], key: int
-    ) -> tuple[NDArray[np.int64] | None, NDArray[np.float64] | None, NDArray[np.float64]]:
-        """For each rollout its elite, its noise, shape (B, D), and the chance that a termination has to exceed."""
-        if self.propagation == "mean":
-            return None, None, np.full(len(seed), 0.5)
-        size = len(fitted.seen.low)
-        drawn = uniforms(seed, key, size + 2)
-        which = drawn[:, 0] if self.propagation == "ts1" else uniforms(seed, 0, 1)[:, 0]
-        return (which * len(fitted.elites)).astype(np.int64), normals(drawn[:, 2:]), drawn[:, 1]
+        outcome = fitted.outcomes(inputs, vector, draws.rows)
+        reward = outcome.reward
+        if self.interface is not None:
+            low, high = self.interface.reward_range
+            reward = np.minimum(np.maximum(reward, low, out=reward), high, out=reward)
+        ends = outcome.p_terminated > draws.chance
+        return DynamicsState(vector, state.seed), EnsemblePrediction(predicted, reward, outcome.doubt, ends, no, yes, yes.copy())
 
     def update(self, transitions: Transitions, rng: np.random.Generator) -> dict[str, float]:
         """Learn from new transitions, and from those of before that are kept.
@@ -221,14 +201,14 @@ class EnsembleDynamics(WorldModel):
             replay = replay.joined(self._experience(transitions, rng))
         kept, new, known = replay.kept, replay.added - self._learnt, {"wm/transitions": float(replay.added)}
         if kept is None or len(kept) < self.min_transitions or new == 0:
-            return ComputedUpdate(replay, self._fit, self._learnt, known)
+            return ComputedUpdate(replay, self._fitted, self._learnt, known)
         steps = min(self.max_gradient_steps, max(1, math.ceil(self.gradient_steps * new)))
-        fitted, measures = fit(kept, before=self._fit, steps=steps, settings=self.settings, rng=rng)
+        fitted, measures = fit(kept, before=self._fitted, steps=steps, settings=self.settings, rng=rng)
         return ComputedUpdate(replay, fitted, replay.added, known | measures)
 
     def apply_update(self, computed: Any) -> dict[str, float]:
         assert isinstance(computed, ComputedUpdate)
-        self._replay, self._fit, self._learnt = computed.replay, computed.fitted, computed.learnt
+        self._replay, self._fitted, self._learnt = computed.replay, computed.fitted, computed.learnt
         if self._replay.added and self.interface is not None:
             self._spaces = _spaces_of(self.interface)
             self._contexts = () if self.interface.factored is None else tuple(self.interface.factored.contexts)
@@ -259,7 +239,7 @@ class EnsembleDynamics(WorldModel):
         """Write networks, kept transitions and settings: ``dynamics.safetensors`` and ``dynamics.json`` below ``path``."""
         settings = asdict(self.settings) | {name: getattr(self, name) for name in _SETTINGS}
         replay = self._replay
-        saved = Checkpoint(settings, self._spaces, self._contexts, replay.added, self._learnt, replay.kept, self._fit)
+        saved = Checkpoint(settings, self._spaces, self._contexts, replay.added, self._learnt, replay.kept, self._fitted)
         saved.write(Path(path), trained_on=self.span)
 
     def load(self, path: str | Path) -> None:
@@ -273,7 +253,7 @@ class EnsembleDynamics(WorldModel):
         if interface is not None:
             _check_spaces(saved.spaces, interface)
         EnsembleDynamics.__init__(self, **saved.settings)
-        self._fit, self._spaces, self._contexts, self._learnt = saved.fitted, saved.spaces, saved.contexts, saved.learnt
+        self._fitted, self._spaces, self._contexts, self._learnt = saved.fitted, saved.spaces, saved.contexts, saved.learnt
         self._replay = Replay(self.capacity, self.settings.n_members, kept=saved.kept, added=saved.added)
         if interface is not None:
             self.bind(interface)

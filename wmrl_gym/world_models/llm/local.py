@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from wmrl_gym.world_models.llm.schema import Field, Question, Reply
+from wmrl_gym.world_models.torch_state import learning, predicting
 
 _LINE_TOKENS = 5
 """At most so many digits, each of which may be a token."""
@@ -73,7 +74,8 @@ class LocalModel:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        model = AutoModelForCausalLM.from_pretrained(str(path), dtype=getattr(torch, dtype)).to(device)
+        with learning():
+            model = AutoModelForCausalLM.from_pretrained(str(path), dtype=getattr(torch, dtype)).to(device)
         source = str(Path(path).absolute()) if Path(path).is_dir() else str(path)
         return cls(model, AutoTokenizer.from_pretrained(str(path)), source=source, **options)
 
@@ -97,7 +99,7 @@ class LocalModel:
             fields = questions[fitting[0]].fields
             rows = [row for row in fitting[: self.batch_size] if questions[row].fields == fields]
             del fitting[: len(rows)]
-            with torch.inference_mode():
+            with predicting():
                 filled = _Form(self, [prompts[row] for row in rows]).fill(fields)
             for row, reply in zip(rows, filled, strict=True):
                 replies[row] = reply
@@ -267,6 +269,7 @@ class _Form:
         return scores, scores[torch.arange(self.n), (lengths - 1).clamp(min=0)]
 
 
+@learning()
 def unpack_gguf(source: str | Path, folder: str | Path) -> Path:
     """Write a gguf file's model and tokenizer into a folder, as safetensors and json, unless it is there already.
 

@@ -215,20 +215,20 @@ class NeuralEncoder(TextEncoder):
 
     def _compute(self, texts: list[str]) -> NDArray[np.float32]:
         """The mean of the last hidden states over each text's tokens."""
-        import torch
+        from wmrl_gym.world_models.torch_state import predicting
 
         if self.tokenizer.pad_token is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         # A text without tokens has no mean.
         filled = [text or " " for text in texts]
-        given = self.tokenizer(
-            filled, padding=True, padding_side="right", truncation=True, max_length=self.max_tokens, return_tensors="pt"
-        ).to(self.network.device)
-        with torch.inference_mode():
+        with predicting():
+            given = self.tokenizer(
+                filled, padding=True, padding_side="right", truncation=True, max_length=self.max_tokens, return_tensors="pt"
+            ).to(self.network.device)
             hidden = self.network(**given).last_hidden_state.float()
-        mask = given["attention_mask"][:, :, None].float()
-        mean = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
-        vectors: NDArray[np.float32] = self._scaled(mean).cpu().numpy().astype(np.float32)
+            mask = given["attention_mask"][:, :, None].float()
+            mean = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
+            vectors: NDArray[np.float32] = self._scaled(mean).cpu().numpy().astype(np.float32)
         return vectors
 
     def _scaled(self, mean: Any) -> Any:
@@ -284,7 +284,10 @@ def _load(path: str | Path, *, device: str, dtype: str) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    network = AutoModel.from_pretrained(str(path), dtype=getattr(torch, dtype)).to(device)
+    from wmrl_gym.world_models.torch_state import learning
+
+    with learning():
+        network = AutoModel.from_pretrained(str(path), dtype=getattr(torch, dtype)).to(device)
     return network, AutoTokenizer.from_pretrained(str(path))
 
 

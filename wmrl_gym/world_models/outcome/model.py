@@ -118,7 +118,8 @@ class OutcomeModel(AttemptModel):
 
     def bind(self, interface: Interface) -> None:
         super().bind(interface)
-        self._stages = Stages(self._fixed, self.factored.reward_range)
+        values = np.append(self._fixed, self.factored.open_values or self.factored.reward_range)
+        self._stages = Stages(self._fixed, (float(np.nanmin(values)), float(np.nanmax(values))))
         if self._waiting is not None:
             self._take_over(self._waiting)  # loaded before it knew the environment
 

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from wmrl_gym.data.demonstrations import Episode
 from wmrl_gym.data.transitions import Transitions
 from wmrl_gym.world_models.base import Interface, Observed, PairKind, Prediction, RewardModel, WorldModelError
-from wmrl_gym.world_models.progress.clips import Assembler, Clip, clip_of, rgb
-from wmrl_gym.world_models.progress.networks import vision_of
-from wmrl_gym.world_models.progress.training import ClipSampler, TrainSettings, train
+from wmrl_gym.world_models.progress.clips import Assembler, Clip, ClipSampler, TrainSettings, clip_of, rgb
+from wmrl_gym.world_models.progress.networks import train, vision_of
 from wmrl_gym.world_models.sentences import sentence_encoder
 from wmrl_gym.world_models.storage import Layout
+from wmrl_gym.world_models.torch_state import learning, predicting
 
 Collapse = Literal["gain", "final", "max", "success"]
 """What becomes of a trajectory's progress: the last k frames' mean less the first k's, the last k's mean, the most, or the
@@ -282,12 +282,13 @@ class ProgressModel(RewardModel):
     def _run(self, now: NDArray[Any], start: NDArray[Any], text: NDArray[np.float32]) -> NDArray[np.float64]:
         """Progress and probability of success: float64, shape (N, 2)."""
         network, said = self._built(), []
-        with torch.no_grad():
+        with predicting():
             for at in range(0, len(now), 256):
                 parts = (torch.from_numpy(np.ascontiguousarray(part[at : at + 256])) for part in (now, start, text))
                 said.append(torch.sigmoid(network(*parts)).double().numpy())
         return np.concatenate(said) if said else np.zeros((0, 2))
 
+    @learning()
     def _built(self) -> torch.nn.Module:
         if self._network is None:
             with torch.random.fork_rng(devices=[]):

@@ -1,4 +1,4 @@
-"""What a progress model sees with: a small convolutional network that learns, or a frozen transformer below a small head."""
+"""What a progress model sees with, a small convolutional network or a frozen transformer below a small head, and its training."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from wmrl_gym.world_models.progress.clips import Batch, ClipSampler
+from wmrl_gym.world_models.torch_state import learning, predicting
 
 SIDE = 64
 """Pixels of each side that the small network sees."""
@@ -26,6 +30,7 @@ class Vision(Protocol):
 class SmallVision:
     """Frames as they are, shrunk to 64 x 64, for a convolutional network that compares each with the episode's first."""
 
+    @predicting()
     def prepare(self, images: NDArray[np.uint8]) -> NDArray[Any]:
         """Shrink N frames (N, H, W, 3): uint8, shape (N, 3, 64, 64)."""
         frames = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2)
@@ -53,14 +58,14 @@ class FrozenVision:
         self.name, self.device, self.batch_size = name, device, batch_size
         self._parts: Any = None
 
+    @predicting()
     def prepare(self, images: NDArray[np.uint8]) -> NDArray[Any]:
         """Features of N frames (N, H, W, 3): float32, shape (N, features), each of length 1."""
         processor, model = self._loaded()
         found = []
         for at in range(0, len(images), self.batch_size):
             pixels = processor(images=list(images[at : at + self.batch_size]), return_tensors="pt")["pixel_values"]
-            with torch.no_grad():
-                said = model(pixel_values=pixels.to(self.device))
+            said = model(pixel_values=pixels.to(self.device))
             pooled = getattr(said, "pooler_output", None)
             pooled = said.last_hidden_state.mean(1) if pooled is None else pooled.flatten(1)
             found.append(nn.functional.normalize(pooled.float(), dim=1).cpu().numpy())
@@ -69,8 +74,9 @@ class FrozenVision:
     def network(self, text_size: int) -> nn.Module:
         """A head over the features."""
         features = len(self.prepare(np.zeros((1, SIDE, SIDE, 3), np.uint8))[0])
-        return _Head(features, text_size)
+        return _FeatureHead(features, text_size)
 
+    @learning()
     def _loaded(self) -> Any:
         if self._parts is None:
             from transformers import AutoImageProcessor, AutoModel
@@ -88,18 +94,23 @@ def vision_of(name: str) -> Vision:
     return SmallVision() if name == "small" else FrozenVision(name)
 
 
+def _head() -> nn.Module:
+    first, last = nn.Linear(128, 64, dtype=torch.float32), nn.Linear(64, 2, dtype=torch.float32)
+    return nn.Sequential(nn.ReLU(), first, nn.ReLU(), last)
+
+
 class _Convolutional(nn.Module):
     def __init__(self, text_size: int) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         # The first stride is long: a step must cost less than the rendering of its image.
         for before, after, size, stride in ((6, 16, 6, 4), (16, 32, 3, 2), (32, 64, 3, 2)):
-            layers += [nn.Conv2d(before, after, size, stride=stride, padding=1), nn.ReLU()]
+            layers += [nn.Conv2d(before, after, size, stride=stride, padding=1, dtype=torch.float32), nn.ReLU()]
         self.body = nn.Sequential(*layers, nn.Flatten())
-        self.look = nn.Linear(64 * (SIDE // 16) ** 2, 128)
-        self.gate = nn.Linear(text_size, 128)
-        self.read = nn.Linear(text_size, 128)
-        self.head = nn.Sequential(nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 2))
+        self.look = nn.Linear(64 * (SIDE // 16) ** 2, 128, dtype=torch.float32)
+        self.gate = nn.Linear(text_size, 128, dtype=torch.float32)
+        self.read = nn.Linear(text_size, 128, dtype=torch.float32)
+        self.head = _head()
 
     def forward(self, now: Tensor, start: Tensor, text: Tensor) -> Tensor:
         """(N, 3, 64, 64) uint8 twice, and (N, text_size) -> (N, 2)."""
@@ -109,15 +120,61 @@ class _Convolutional(nn.Module):
         return self.head(looked * (1.0 + self.gate(text)) + self.read(text))
 
 
-class _Head(nn.Module):
+class _FeatureHead(nn.Module):
     def __init__(self, features: int, text_size: int) -> None:
         super().__init__()
-        self.look = nn.Linear(2 * features, 128)
-        self.gate = nn.Linear(text_size, 128)
-        self.read = nn.Linear(text_size, 128)
-        self.head = nn.Sequential(nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 2))
+        self.look = nn.Linear(2 * features, 128, dtype=torch.float32)
+        self.gate = nn.Linear(text_size, 128, dtype=torch.float32)
+        self.read = nn.Linear(text_size, 128, dtype=torch.float32)
+        self.head = _head()
 
     def forward(self, now: Tensor, start: Tensor, text: Tensor) -> Tensor:
         """(N, features) twice, and (N, text_size) -> (N, 2)."""
         looked = self.look(torch.cat([now, now - start], dim=1) * now.shape[1] ** 0.5)
         return self.head(looked * (1.0 + self.gate(text)) + self.read(text))
+
+
+@learning()
+def train(network: nn.Module, sampler: ClipSampler, *, steps: int, rng: np.random.Generator) -> dict[str, float]:
+    """Take ``steps`` gradient steps.
+
+    Returns:
+        The mean losses over the last tenth of them: ``wm/progress_loss`` and ``wm/success_loss``, in nats; nothing
+        without a step.
+    """
+    s = sampler.settings
+    optimizer = torch.optim.AdamW(network.parameters(), lr=s.learning_rate, weight_decay=1e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(steps, 1), eta_min=s.learning_rate / 10)
+    network.train()
+    seen: list[tuple[float, float]] = []
+    for _ in range(steps):
+        batch = sampler.draw(rng)
+        now, start = _jittered(batch, s.jitter, rng)
+        logits = network(now, start, batch.text)
+        progress = _weighted(logits[:, 0], batch.progress, batch.progress_weight)
+        success = _weighted(logits[:, 1], batch.success, batch.success_weight)
+        optimizer.zero_grad(set_to_none=True)
+        (progress + 0.5 * success).backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        seen.append((float(progress.detach()), float(success.detach())))
+    network.eval()
+    if not seen:
+        return {}
+    last = np.mean(seen[-max(1, steps // 10) :], axis=0)
+    return {"wm/progress_loss": float(last[0]), "wm/success_loss": float(last[1])}
+
+
+def _weighted(logits: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    loss = binary_cross_entropy_with_logits(logits, target, reduction="none")
+    return (loss * weight).sum() / weight.sum().clamp(min=1.0)
+
+
+def _jittered(batch: Batch, jitter: float, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Images (uint8) with their brightness changed, now and start alike; features stay as they are."""
+    if batch.now.dtype != torch.uint8 or jitter <= 0:
+        return batch.now, batch.start
+    gain = torch.from_numpy(rng.uniform(1 - jitter, 1 + jitter, len(batch.now)).astype(np.float32))
+    shape = (-1, *([1] * (batch.now.dim() - 1)))
+    return tuple((part.float() * gain.reshape(shape)).clamp(0, 255) for part in (batch.now, batch.start))  # type: ignore[return-value]

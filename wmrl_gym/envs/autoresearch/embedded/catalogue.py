@@ -19,36 +19,6 @@ from wmrl_gym.envs.autoresearch.embedded.recipes import write_task
 from wmrl_gym.envs.autoresearch.tasks.format import FILES, Task, TaskError
 from wmrl_gym.envs.autoresearch.tasks.peers import load_peer
 
-HELD_OUT_TASKS = (
-    "cars-mpg",
-    "diabetes",
-    "digits",
-    "first-names",
-    "happiness",
-    "penguin-sex",
-    "phishing",
-    "wage-paths",
-)
-"""Tasks to test an agent on that was trained on :data:`TRAIN_TASKS`: of every modality but language."""
-TRAIN_TASKS = (
-    "abalone",
-    "airfares",
-    "bbc-news",
-    "botswana-children",
-    "breast-cancer",
-    "college-grades",
-    "heart-disease",
-    "hourly-temperature",
-    "image-segments",
-    "labour-force",
-    "loan-approval",
-    "mnist",
-    "news-letters",
-    "pension-plans",
-    "school-maths",
-    "seattle-weather",
-)
-"""Tasks to train an agent on."""
 LEADERBOARDS = Path(__file__).parent / "leaderboards"
 HASHES = LEADERBOARDS / "tasks.sha256"
 

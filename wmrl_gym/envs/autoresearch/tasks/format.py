@@ -14,26 +14,26 @@
 
 from __future__ import annotations
 
-import csv
+import hashlib
+import hmac
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wmrl_gym.envs.autoresearch.tasks.leaderboard import Leaderboard
-from wmrl_gym.envs.autoresearch.tasks.metrics import Metric, metric
+from wmrl_gym.envs.autoresearch.tasks.external import ExternalMetric
+from wmrl_gym.envs.autoresearch.tasks.reading import BadTable, Key, Keys, Rows, read_rows_of
+from wmrl_gym.envs.autoresearch.tasks.scores import Leaderboard, Metric, metric
+from wmrl_gym.sandbox import Limits
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-if TYPE_CHECKING:
-    from wmrl_gym.envs.autoresearch.tasks.external import ExternalMetric
 
 Kind = Literal["binary", "multiclass", "regression"]
 FILES = (
@@ -46,8 +46,17 @@ FILES = (
     "leaderboard.csv",
 )
 PARTS = ("validation", "test")
-LIMITS = ("wall_s", "cpu_s", "memory_mb", "processes", "file_mb", "output_kb")
+LIMITS = tuple(each.name for each in fields(Limits))
+"""What a task may bound: whatever a run of the sandbox may be."""
 _TEXT_KEYS = ("name", "title", "metric", "id_column", "target", "kind", "modality", "source", "licence")
+
+
+_SALT = bytes.fromhex("731669e31a83697d751d083be42f03ee5e2f4401479314a75d3ce3b077c236af")
+
+
+def keyed_hash(*parts: str) -> bytes:
+    """A hash that only this package can compute, 32 bytes, the same on every machine; no sandbox shows the package's files."""
+    return hmac.new(_SALT, "\0".join(parts).encode("utf-8", "surrogatepass"), hashlib.sha256).digest()
 
 
 class TaskError(ValueError):
@@ -163,7 +172,19 @@ class Task:
             board = Leaderboard.read(root / "leaderboard.csv", larger_is_better=spec.metric.larger_is_better)
         except ValueError as error:
             raise TaskError(f"{root / 'leaderboard.csv'}: {error}") from error
-        return cls(spec, root, (root / "description.md").read_text(encoding="utf-8"), answers, board)
+        return cls(spec, root, read_text(root / "description.md"), answers, board)
+
+
+def read_text(path: Path) -> str:
+    """A text of a task; what is no UTF-8 in it is replaced.
+
+    Raises:
+        TaskError: it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise TaskError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def read_spec(path: Path) -> Spec:
@@ -173,8 +194,10 @@ def read_spec(path: Path) -> Spec:
         TaskError: for a missing, unknown or ill-typed key.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise TaskError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TaskError(f"{path}: not valid TOML: {error}") from error
     for key in _TEXT_KEYS:
         if not isinstance(table.get(key), str) or not table[key]:
@@ -187,6 +210,8 @@ def read_spec(path: Path) -> Spec:
         raise TaskError(
             f"{path}: larger_is_better of {measure.name} is {measure.larger_is_better}, got {table['larger_is_better']}"
         )
+    if not isinstance(table.get("labels", []), list):
+        raise TaskError(f"{path}: labels must be a list, got {table['labels']!r}")
     labels = tuple(str(label) for label in table.get("labels", ()))
     _check_kind(path, table["kind"], measure, labels)
     return Spec(
@@ -218,36 +243,43 @@ def _limits(path: Path, table: Any) -> dict[str, float]:
     return dict(table)
 
 
-def read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of a csv file.
+def read_rows(path: Path) -> Rows:
+    """A table of a task.
 
     Raises:
-        TaskError: if it is empty, not csv, or has rows of another length than the header.
+        TaskError: if it cannot be read, is empty, not csv, or has rows of another length than the header.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise TaskError(f"{path}: not valid csv: {error}") from error
-    if len(rows) < 2:
-        raise TaskError(f"{path}: expected a header and at least one row, got {len(rows)} lines")
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(rows[0]):
-            raise TaskError(f"{path}: line {number} has {len(row)} fields, expected {len(rows[0])}")
-    return rows[0], rows[1:]
+        rows = read_rows_of(path)
+    except BadTable as error:
+        raise TaskError(f"{path} {error}") from error
+    if not rows.rows:
+        raise TaskError(f"{path}: expected a header and at least one row, got a header alone")
+    return rows
+
+
+def run_limits(spec: Spec) -> Limits:
+    """The bounds of one execution that a task asks for."""
+    whole = {each.name for each in fields(Limits) if isinstance(each.default, int)}
+    asked = {name: int(value) if name in whole else float(value) for name, value in spec.limits.items()}
+    return replace(Limits(), **asked)  # type: ignore[arg-type]
 
 
 def _read_answers(path: Path, spec: Spec) -> Answers:
-    header, rows = read_rows(path)
+    table = read_rows(path)
     expected = [spec.id_column, spec.target, "part"]
-    if header != expected:
-        raise TaskError(f"{path}: expected columns {expected}, got {header}")
-    ids, targets, parts = zip(*rows, strict=True)
+    if list(table.header) != expected:
+        raise TaskError(f"{path}: expected columns {expected}, got {list(table.header)}")
+    ids, targets, parts = zip(*table.rows, strict=True)
+    ids = tuple(name.strip() for name in ids)
     if len(set(ids)) != len(ids):
         raise TaskError(f"{path}: ids are not unique")
     if set(parts) != set(PARTS):
         raise TaskError(f"{path}: part must take the values {PARTS}, got {sorted(set(parts))}")
-    return Answers(tuple(ids), _truth(path, spec, targets), np.array([part == "test" for part in parts]))
+    truth, test = _truth(path, spec, targets), np.array([part == "test" for part in parts])
+    if spec.metric.name == "auc" and any(len(np.unique(truth[part])) < 2 for part in (test, ~test)):
+        raise TaskError(f"{path}: auc cannot be told of a part with one label only, as one of {', '.join(PARTS)} is")
+    return Answers(tuple(ids), truth, test)
 
 
 def _truth(path: Path, spec: Spec, targets: Iterable[str]) -> NDArray[Any]:
@@ -267,23 +299,28 @@ def _truth(path: Path, spec: Spec, targets: Iterable[str]) -> NDArray[Any]:
 
 
 def _check_public(root: Path, spec: Spec, answers: Answers) -> None:
-    train, _ = read_rows(root / "public/train.csv")
+    train = list(read_rows(root / "public/train.csv").header)
     if spec.id_column not in train or spec.target not in train:
         raise TaskError(f"{root / 'public/train.csv'}: expected columns {spec.id_column!r} and {spec.target!r}, got {train}")
-    test, rows = read_rows(root / "public/test.csv")
+    test = read_rows(root / "public/test.csv")
     features = [column for column in train if column != spec.target]
-    if test != features:
-        raise TaskError(
-            f"{root / 'public/test.csv'}: expected the columns of train.csv without the target, {features}, got {test}"
-        )
-    where = test.index(spec.id_column)
-    if {row[where] for row in rows} != set(answers.ids) or len(rows) != len(answers.ids):
-        raise TaskError(f"{root / 'public/test.csv'}: its ids are not those of private/answers.csv")
-    sample, sample_rows = read_rows(root / "public/sample_submission.csv")
+    if list(test.header) != features:
+        wanted = f"the columns of train.csv without the target, {features}"
+        raise TaskError(f"{root / 'public/test.csv'}: expected {wanted}, got {list(test.header)}")
+    known: list[Key] = [(name,) for name in answers.ids]
+    _check_ids(root / "public/test.csv", test, spec.id_column, known=known)
+    sample = read_rows(root / "public/sample_submission.csv")
     expected = [spec.id_column, *spec.prediction_columns]
-    if sample != expected:
-        raise TaskError(f"{root / 'public/sample_submission.csv'}: expected columns {expected}, got {sample}")
-    if {row[0] for row in sample_rows} != set(answers.ids) or len(sample_rows) != len(answers.ids):
-        raise TaskError(f"{root / 'public/sample_submission.csv'}: its ids are not those of private/answers.csv")
+    if list(sample.header) != expected:
+        raise TaskError(f"{root / 'public/sample_submission.csv'}: expected columns {expected}, got {list(sample.header)}")
+    _check_ids(root / "public/sample_submission.csv", sample, spec.id_column, known=known)
     if spec.text_column and spec.text_column not in features:
         raise TaskError(f"{root / 'task.toml'}: text_column {spec.text_column!r} is not a column of train.csv")
+
+
+def _check_ids(path: Path, table: Rows, column: str, *, known: list[Key]) -> None:
+    """Ids must be those of the answers, spelt as there: what code reads and what it is matched with are the same text."""
+    try:
+        Keys(known).order(table.keys([column]))
+    except BadTable as error:
+        raise TaskError(f"{path}: its ids are not those of private/answers.csv: {error}") from error

@@ -1,24 +1,21 @@
-"""Grading: a submission is bytes that untrusted code left behind. Here, outside its sandbox, it is parsed as csv, nothing else.
-
-What a submission is worth is the ladder of arXiv 2608.12564: 0 for no code or a syntax error, 0.1 for a run-time error or a
-time-out, 0.2 for a run without a valid submission, and 0.5 + 0.5 x (leaderboard percentile) for a valid one.
-"""
+"""Grading: a submission is bytes that untrusted code left behind. Here, outside its sandbox, it is parsed as csv."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from wmrl_gym.envs.autoresearch.tasks.external import Unscorable
 from wmrl_gym.envs.autoresearch.tasks.format import Spec, Task
+from wmrl_gym.envs.autoresearch.tasks.reading import BadTable, Keys, parse_rows
 
 MAX_SUBMISSION_BYTES = 16 * 2**20
+_LONGEST_NUMBER = 1000
+"""Characters of what is read as a number."""
 _NUMBER = re.compile(r"\s*[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?\s*")
 
 
@@ -39,15 +36,6 @@ class Grade:
     problem: str | None
     validation: float
     test: float
-
-
-def ladder_value(percentile: ArrayLike) -> NDArray[np.float64]:
-    """The worth of a valid submission: 0.5 + 0.5 x percentile.
-
-    >>> ladder_value([0.0, 1.0])
-    array([0.5, 1. ])
-    """
-    return 0.5 + 0.5 * np.asarray(percentile, dtype=np.float64)
 
 
 def grade(task: Task, submission: bytes | None, *, problem: str | None = None) -> Grade:
@@ -85,33 +73,28 @@ def parse(task: Task, submission: bytes | None) -> NDArray[Any]:
     Raises:
         InvalidSubmission: with the verdict.
     """
-    rows = _rows_by_id(task, _decode(_present(submission)))
-    ordered = [rows[name] for name in task.answers.ids]
+    ordered = _rows_by_id(task, _present(submission, MAX_SUBMISSION_BYTES))
     if task.spec.metric.predicts == "label":
         return _labels(task.spec, [row[0] for row in ordered])
     numbers = _numbers(task.spec, ordered)
     return _probabilities(task, numbers) if task.spec.metric.predicts == "probability" else numbers[:, 0]
 
 
-def _present(submission: bytes | None) -> bytes:
+def _present(submission: bytes | None, most: int) -> bytes:
     if submission is None:
         raise InvalidSubmission("no submission was written to SUBMISSION_PATH")
-    if len(submission) > MAX_SUBMISSION_BYTES:
-        raise InvalidSubmission(f"the submission has {len(submission)} bytes, at most {MAX_SUBMISSION_BYTES} are read")
+    if len(submission) > most:
+        raise InvalidSubmission(f"the submission has {len(submission)} bytes, at most {most} are read")
     return submission
 
 
 def _grade_elsewhere(task: Task, submission: bytes | None) -> Grade:
     """By the task's own metric, in a process of its own."""
     assert task.grader is not None
-    content = _present(submission)
-    _decode(content)
     try:
-        scores = task.grader.scores(content)
+        scores = task.grader.scores(_present(submission, task.grader.max_bytes))
     except Unscorable as error:
         raise InvalidSubmission(_brief_text(str(error))) from error
-    if not np.isfinite(scores).all():
-        raise InvalidSubmission("the metric gives no finite score")
     return Grade(None, *scores)
 
 
@@ -119,45 +102,27 @@ def _brief_text(text: str) -> str:
     return text if len(text) <= 300 else text[:297] + "..."
 
 
-def _decode(submission: bytes) -> str:
-    try:
-        text = submission.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidSubmission("the submission is not UTF-8 text") from error
-    if not text.strip():
-        raise InvalidSubmission("the submission is empty")
-    return text
-
-
-def _rows_by_id(task: Task, text: str) -> dict[str, list[str]]:
-    """Fields besides the id, in the order of the prediction columns, by id."""
+def _rows_by_id(task: Task, submission: bytes) -> list[list[str]]:
+    """Fields besides the id, in the order of the prediction columns, row by row in the order of the answers."""
     expected = [task.spec.id_column, *task.spec.prediction_columns]
-    known = set(task.answers.ids)
-    rows: dict[str, list[str]] = {}
     try:
-        reader = csv.reader(io.StringIO(text, newline=""))
-        header = [name.strip() for name in next(reader)]
-        if sorted(header) != sorted(expected):
-            raise InvalidSubmission(f"wrong columns: expected {_brief(expected)}, got {_brief(header)}")
-        order = [header.index(name) for name in expected]
-        for fields in reader:
-            if not fields:
-                continue
-            if len(fields) != len(expected):
-                raise InvalidSubmission(f"line {reader.line_num} has {len(fields)} fields, expected {len(expected)}")
-            name, *values = (fields[i] for i in order)
-            name = name.strip()
-            if name not in known:
-                raise InvalidSubmission(f"line {reader.line_num}: {_brief(name)} is not an id of test.csv")
-            if name in rows:
-                raise InvalidSubmission(f"line {reader.line_num}: id {_brief(name)} appears more than once")
-            rows[name] = values
-    except (csv.Error, StopIteration) as error:
-        raise InvalidSubmission(f"the submission is not valid csv: {_brief(str(error))}") from error
-    missing = [name for name in task.answers.ids if name not in rows]
+        table = parse_rows(submission, columns=expected)
+    except BadTable as error:
+        raise InvalidSubmission(f"the submission {_brief_text(str(error))}") from error
+    order = [table.header.index(name) for name in expected]
+    keys, found = Keys([(name,) for name in task.answers.ids]), dict[int, list[str]]()
+    for fields, line in zip(table.rows, table.lines, strict=True):
+        name, *values = (fields[i] for i in order)
+        place = keys.place((name.strip(),))
+        if place is None:
+            raise InvalidSubmission(f"line {line}: {_brief(name)} is not an id of test.csv")
+        if place in found:
+            raise InvalidSubmission(f"line {line}: id {_brief(name)} appears more than once")
+        found[place] = values
+    missing = [name for place, name in enumerate(task.answers.ids) if place not in found]
     if missing:
-        raise InvalidSubmission(f"{len(missing)} of {len(known)} ids are missing, the first is {missing[0]!r}")
-    return rows
+        raise InvalidSubmission(f"{len(missing)} of {keys.count} ids are missing, the first is {missing[0]!r}")
+    return [found[place] for place in range(keys.count)]
 
 
 def _labels(spec: Spec, values: list[str]) -> NDArray[np.int64]:
@@ -178,7 +143,7 @@ def _numbers(spec: Spec, rows: list[list[str]]) -> NDArray[np.float64]:
     found = np.empty((len(rows), len(spec.prediction_columns)), dtype=np.float64)
     for i, row in enumerate(rows):
         for j, value in enumerate(row):
-            number = float(value) if _NUMBER.fullmatch(value) else np.nan
+            number = float(value) if len(value) < _LONGEST_NUMBER and _NUMBER.fullmatch(value) else np.nan
             if not np.isfinite(number):
                 raise InvalidSubmission(f"{_brief(value)} in column {spec.prediction_columns[j]!r} is not a finite number")
             found[i, j] = number

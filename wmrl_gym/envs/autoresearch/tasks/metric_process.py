@@ -1,13 +1,16 @@
-"""Scores a submission with a benchmark's own metric, in a process of its own, which reads its job as JSON from standard input.
+"""Scores submissions with a benchmark's own metric, in a process of its own, which reads its job as JSON from standard input.
 
 A benchmark's metric is code that its owner trusts, but it may be slow, print, or end its process; and what it imports from its
-benchmark need not be installed. Nothing of this package is imported here.
+benchmark need not be installed. Of this package only the reader of tables is used here, so that a metric sees what was checked.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import io
 import json
+import logging
 import os
 import runpy
 import sys
@@ -31,34 +34,67 @@ class CompetitionMetrics:
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
-    """Score both parts of a submission.
+    """Score submissions.
 
     Args:
-        job: "style" is "mle-bench", "mle-dojo" or "dsbench"; "metric" the file of code; "answers" and "submission" csv files;
-            "id" the column that names rows; "parts" lists of ids as text.
+        job: "style" is "mle-bench", "mle-dojo" or "dsbench"; "metric" the file of code; "answers", "sample" and "submissions"
+            files of rows; "keys" the columns that name rows; "candidates" ways to part the rows of the sample in two.
 
     Returns:
-        "scores", a number for each part, with "higher_is_better" where the metric tells; or "invalid" or "error", in words.
+        "found": for each candidate, up to the first by which the last submission has scores, what was found of each submission:
+        "scores" with "higher_is_better" (None where the metric does not tell), or "invalid" or "error", in words. If it has no
+        scores by the first candidate, the others are not tried.
     """
+    score, higher = _STYLES[job["style"]](Path(job["metric"]))
+    reading = _module("wmrl_reading", Path(__file__).parent / "reading.py")
+    keys, sample = job["keys"], reading.read_rows_of(Path(job["sample"]))
+    wanted = reading.Keys(sample.keys(keys))
+    answers = _table(reading, Path(job["answers"]), keys, wanted=wanted, names=sample.keys(keys))
+    tables = [_table(reading, Path(path), keys, wanted=wanted, names=sample.keys(keys)) for path in job["submissions"]]
+    found: list[list[dict[str, Any]]] = []
+    for number, parts in enumerate(job["candidates"]):
+        found.append([_verdict(functools.partial(_scores, score, answers, table, parts)) for table in tables])
+        for each in found[-1]:
+            each["higher_is_better"] = higher
+        if ("scores" in found[-1][-1]) == (number > 0):  # the first candidate fails, or another one does not
+            break
+    return {"found": found}
+
+
+def _scores(score: Callable[[Any, Any], float], answers: Any, submission: Any, parts: list[list[int]]) -> dict[str, Any]:
+    return {"scores": [float(score(_taken(answers, rows), _taken(submission, rows))) for rows in parts]}
+
+
+def _taken(table: Any, rows: list[int]) -> Any:
+    return [table[row] for row in rows] if isinstance(table, list) else table.iloc[rows].reset_index(drop=True)
+
+
+def _table(reading: Any, path: Path, keys: list[str], *, wanted: Any, names: list[tuple[str, ...]]) -> Any:
+    """A file as a frame in the order of the sample, whose keys are text and spelt as there; JSON lines as a list of objects."""
     import pandas as pd
 
-    score, higher = _STYLES[job["style"]](Path(job["metric"]))
-    answers = pd.read_csv(job["answers"])
-    submission = pd.read_csv(job["submission"])
-    name = job["id"]
-    scores = []
-    for part in job["parts"]:
-        wanted = set(part)
-        truth, answer = (
-            frame[frame[name].astype(str).isin(wanted)].sort_values(name, kind="stable").reset_index(drop=True)
-            for frame in (answers, submission)
-        )
-        scores.append(float(score(truth, answer)))
-    return {"scores": scores, "higher_is_better": higher}
+    table = reading.read_rows_of(path)
+    order = wanted.order(table.keys(keys))
+    if path.suffix.lower() in (".jsonl", ".ndjson"):
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        return [lines[place] for place in order]
+    rows = [list(table.rows[place]) for place in order]
+    for column, name in enumerate(keys):
+        for row, key in zip(rows, names, strict=True):
+            row[table.header.index(name)] = key[column]
+    text = reading.to_csv(table.header, rows)
+    frame = pd.read_csv(io.StringIO(text), converters=dict.fromkeys(keys, str), skip_blank_lines=False)
+    if len(frame) != len(rows):
+        raise RuntimeError(f"{path.name}: pandas reads {len(frame)} of {len(rows)} rows")
+    return frame
 
 
 def _mle_bench(path: Path) -> tuple[Callable[[Any, Any], float], bool | None]:
-    _stand_in("mlebench.grade_helpers", InvalidSubmissionError=InvalidSubmissionError)
+    helpers = _module("wmrl_mlebench_helpers", Path(__file__).parent / "mlebench_helpers.py")
+    public = {name: value for name, value in vars(helpers).items() if getattr(value, "__module__", "") == helpers.__name__}
+    _stand_in("mlebench.grade_helpers", InvalidSubmissionError=helpers.InvalidSubmissionError)
+    _stand_in("mlebench.utils", get_logger=logging.getLogger)
+    _stand_in("mlebench.competitions.utils", **public)
     grade = _load(path).grade
     return lambda truth, answer: grade(answer, truth), None
 
@@ -123,19 +159,28 @@ def _load(path: Path) -> Any:
     package = types.ModuleType("competition")
     package.__path__ = [str(path.parent)]
     sys.modules["competition"] = package
-    spec = importlib.util.spec_from_file_location(f"competition.{path.stem}", path)
+    return _module(f"competition.{path.stem}", path)
+
+
+def _module(name: str, path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise RuntimeError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
-def _verdict(job: dict[str, Any]) -> dict[str, Any]:
+def _verdict(job: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         with redirect_stdout(sys.stderr):
-            return main(job)
+            return job()
+    except ImportError as error:
+        missing = (error.name or "").split(".")[0]
+        if missing in ("mlebench", "mledojo"):
+            return {"error": f"it imports {error.name}, of which only a part is stood in for: install {missing} ({error})"}
+        return {"error": f"{type(error).__name__}: {error}"}
     except Exception as error:
         kind = "invalid" if type(error).__name__ == "InvalidSubmissionError" else "error"
         return {kind: f"{type(error).__name__}: {error}"}
@@ -144,4 +189,5 @@ def _verdict(job: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_verdict(json.load(sys.stdin))))
+    _job = json.load(sys.stdin)
+    print(json.dumps(_verdict(lambda: main(_job))))

@@ -8,13 +8,14 @@
     DSBench      data/data_resplit/<name>/ beside data/answers/<name>/, data/task/<name>.txt, evaluation/<name>_eval.py and
                  save_performance/{baseline,GT}/<name>/result.txt; the directory is the first of these
 
-The rows to predict are parted in two by a hash of their ids: one half's score is shown as feedback, the other's is the reward.
+MLE-bench's ``config.yaml`` may say that the answers or the sample submission are elsewhere in the directory; answers may be JSON
+lines. Rows are named by the first column, or two or three together, that the sample and the answers share. They are parted in two
+by a keyed hash of their ids: one half's score is shown as feedback, the other's is the reward. When a competition is loaded, its
+answers go the way that a submission goes: what could never be scored is refused then.
 """
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import importlib.util
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,10 +23,10 @@ from pathlib import Path
 
 import numpy as np
 
-from wmrl_gym.envs.autoresearch.tasks.external import ExternalMetric, Style
-from wmrl_gym.envs.autoresearch.tasks.format import Answers, Spec, Task, TaskError, read_rows
-from wmrl_gym.envs.autoresearch.tasks.leaderboard import Leaderboard
-from wmrl_gym.envs.autoresearch.tasks.metrics import Metric
+from wmrl_gym.envs.autoresearch.tasks.external import ExternalMetric, MetricFailed, Parts, Style, Unscorable, scores_in
+from wmrl_gym.envs.autoresearch.tasks.format import Answers, Spec, Task, TaskError, keyed_hash, read_rows, read_text
+from wmrl_gym.envs.autoresearch.tasks.reading import Rows, find_keys
+from wmrl_gym.envs.autoresearch.tasks.scores import Leaderboard, Metric
 
 _SAMPLES = (
     "sample_submission.csv",
@@ -34,7 +35,12 @@ _SAMPLES = (
     "*ample*ubmission*.csv",
     "*ample*ntry*.csv",
 )
-_ANSWERS = ("test_answer.csv", "answers.csv", "test.csv", "gold_submission.csv", "*answer*.csv", "*.csv")
+_ANSWERS = (
+    *("test_answer.csv", "answers.csv", "test.csv", "gold_submission.csv", "*answer*.csv"),
+    *("answers.jsonl", "test.jsonl", "*answer*.jsonl", "*.csv", "*.jsonl"),
+)
+_SPLITS = 8
+"""Ways to part the rows that are tried, where a metric cannot score a half, such as one with a single class."""
 _LINEAR = 101
 """Entries of the leaderboard that stands for DSBench's scale from its baseline to its ground truth."""
 
@@ -47,7 +53,8 @@ class Layout:
         style: whose layout it is.
         name: of the competition.
         public: the folder that code may see.
-        answers: the csv file of answers.
+        answers: the file of answers.
+        sample: the sample submission.
         code: the file with the metric.
         description: the file that describes it.
     """
@@ -56,6 +63,7 @@ class Layout:
     name: str
     public: Path
     answers: Path
+    sample: Path
     code: Path
     description: Path | None
 
@@ -68,22 +76,40 @@ def find_layout(root: Path) -> Layout | None:
     """
     name = root.resolve().name
     if (root / "prepared").is_dir():
-        folders = [folder for folder in (root, _installed(name)) if folder is not None]
-        code = _first(folders, ("grade.py",), f"{root} needs its grade.py, or an installed mlebench that knows {name!r}")
-        answers = _first([root / "prepared/private"], _ANSWERS, f"{root / 'prepared/private'} has no csv file with answers")
-        text = _maybe([root, root / "prepared/public", *folders], ("description.md",))
-        return Layout("mle-bench", name, root / "prepared/public", answers, code, text)
+        return _mle_bench(root, name)
     if (root / "data/public").is_dir():
         code = _first([root / "utils", root], ("metric.py",), f"{root} needs utils/metric.py")
-        answers = _first([root / "data/private"], _ANSWERS, f"{root / 'data/private'} has no csv file with answers")
         text = _maybe([root / "info", root / "data/public"], ("description.txt", "description.md"))
-        return Layout("mle-dojo", name, root / "data/public", answers, code, text)
+        return Layout("mle-dojo", name, root / "data/public", *_files(root / "data/public", root / "data/private"), code, text)
     if root.resolve().parent.name == "data_resplit":
         data = root.resolve().parent.parent
-        answers = _first([data / "answers" / name], _ANSWERS, f"{data / 'answers' / name} has no csv file with answers")
         code = _first([data.parent / "evaluation"], (f"{name}_eval.py",), f"{data.parent / 'evaluation'} needs {name}_eval.py")
-        return Layout("dsbench", name, root, answers, code, _maybe([data / "task"], (f"{name}.txt",)))
+        return Layout(
+            "dsbench", name, root, *_files(root, data / "answers" / name), code, _maybe([data / "task"], (f"{name}.txt",))
+        )
     return None
+
+
+def _mle_bench(root: Path, name: str) -> Layout:
+    folders = [folder for folder in (root, _installed(name)) if folder is not None]
+    code = _first(folders, ("grade.py",), f"{root} needs its grade.py, or an installed mlebench that knows {name!r}")
+    public, private = root / "prepared/public", root / "prepared/private"
+    named = [_configured(root, name, "dataset", key) for key in ("answers", "sample_submission")]
+    text = _maybe([root, public, *folders], ("description.md",))
+    return Layout("mle-bench", name, public, *_files(public, private, answers=named[0], sample=named[1]), code, text)
+
+
+def _files(public: Path, private: Path, *, answers: Path | None = None, sample: Path | None = None) -> tuple[Path, Path]:
+    """The answers and the sample submission, where they are not known already."""
+    answers = answers or _first([private], _ANSWERS, f"{private} has no csv file with answers", but="*ample*ubmission*")
+    return answers, sample or _first([public, private], _SAMPLES, f"{public} has no sample submission")
+
+
+def _configured(root: Path, name: str, section: str, key: str) -> Path | None:
+    """A file that ``config.yaml`` names, if it is there; its paths begin with the competition's name."""
+    text = _config(root, name, section, key)
+    path = root / Path(text).relative_to(name) if text.startswith(f"{name}/") else root / text
+    return path if text and path.is_file() else None
 
 
 def load_peer(root: Path) -> Task:
@@ -100,55 +126,101 @@ def load_peer(root: Path) -> Task:
         )
     if layout.description is None:
         raise TaskError(f"{root} has no description")
-    sample = _first([layout.public], _SAMPLES, f"{layout.public} has no sample submission")
-    columns, rows = read_rows(sample)
-    ids = tuple(row[0] for row in rows)
-    _check_answers(layout, columns[0], ids)
-    test = np.array([_is_test(layout.name, each) for each in ids])
-    parts = (
-        tuple(each for each, hidden in zip(ids, test, strict=True) if not hidden),
-        tuple(each for each, hidden in zip(ids, test, strict=True) if hidden),
-    )
-    if not all(parts):
-        raise TaskError(f"{sample} has too few rows to be parted in two: {len(ids)}")
-    grader = ExternalMetric(layout.style, layout.code, layout.answers, sample, parts)
-    board = _leaderboard(root, layout, grader.check())
+    sample, answers = read_rows(layout.sample), read_rows(layout.answers)
+    keys = _keys(layout, sample, answers)
+    names = sample.keys(keys)
+    splits = [_parted(layout.name, names, number) for number in range(_SPLITS)]
+    grader = ExternalMetric(layout.style, layout.code, layout.answers, layout.sample, keys, splits[0])
+    parts, larger = _solvable(grader, splits, count=len(names))
+    grader = ExternalMetric(layout.style, layout.code, layout.answers, layout.sample, keys, parts)
+    board = _leaderboard(root, layout, larger)
+    predicted = [name for name in sample.header if name not in keys]
     spec = Spec(
         name=layout.name,
         title=layout.name.replace("-", " "),
         metric=Metric(_metric_name(root, layout), board.larger_is_better, "number", _no_score),
-        id_column=columns[0],
-        target=columns[1],
+        id_column=keys[0],
+        target=predicted[0] if predicted else sample.header[-1],
         kind="regression",
         labels=(),
         modality="tabular",
         source=f"a competition in the layout of {layout.style}",
         licence="the competition's own",
-        columns=tuple(columns[1:]),
+        limits=_roomy(grader),
+        columns=tuple(name for name in sample.header if name != keys[0]),
     )
-    text = layout.description.read_text(encoding="utf-8", errors="replace")
-    return Task(spec, root, text, Answers(ids, np.zeros(len(ids)), test), board, layout.public, grader)
+    test = np.zeros(len(names), dtype=np.bool_)
+    test[list(parts[1])] = True
+    ids = tuple(" ".join(name) for name in names)
+    return Task(spec, root, read_text(layout.description), Answers(ids, np.zeros(len(ids)), test), board, layout.public, grader)
+
+
+def _roomy(grader: ExternalMetric) -> dict[str, float]:
+    """A run must be able to write a submission as large as the sample, and a few such files."""
+    wanted = -(-grader.max_bytes >> 20)
+    return {"file_mb": wanted} if wanted > 64 else {}
+
+
+def _keys(layout: Layout, sample: Rows, answers: Rows) -> tuple[str, ...]:
+    keys = find_keys(sample, answers)
+    if keys is not None:
+        return keys
+    first = sample.header[0]
+    if first not in answers.header:
+        raise TaskError(f"{layout.answers}: expected the column {first!r} of the sample submission, got {list(answers.header)}")
+    names, found = sample.keys([first]), {key for key in answers.keys([first])}
+    if len(set(names)) < len(names):
+        raise TaskError(f"{layout.sample}: no column, nor two or three together, name its rows as those of {layout.answers.name}")
+    missing = len(set(names) - found)
+    raise TaskError(
+        f"{layout.answers}: its ids are not those of the sample submission: {missing} are missing and "
+        f"{len(found - set(names))} are of no row there"
+    )
+
+
+def _parted(name: str, rows: list[tuple[str, ...]], number: int) -> Parts:
+    """The rows of each part, by a keyed hash of what names them."""
+    test = [bool(keyed_hash("part", str(number), name, *row)[0] & 1) for row in rows]
+    return (
+        tuple(place for place, hidden in enumerate(test) if not hidden),
+        tuple(place for place, hidden in enumerate(test) if hidden),
+    )
+
+
+def _solvable(grader: ExternalMetric, splits: list[Parts], *, count: int) -> tuple[Parts, bool | None]:
+    """The first way to part the rows in which the answers themselves can be scored, and whether larger is better, if it is told.
+
+    Where the answers have other columns than a submission, the sample submission stands for them.
+
+    Raises:
+        TaskError: there is none, as the metric fails, or the competition's own files cannot pass.
+    """
+    splits = [parts for parts in splits if all(parts)]
+    if not splits:
+        raise TaskError(f"{grader.sample} has too few rows to be parted in two: {count}")
+    sample, truth = grader.sample.read_bytes(), grader.truth()
+    whole = tuple(range(count))
+    which = f"the sample submission {grader.sample}" if truth is None else f"the answers {grader.answers}"
+    try:
+        grader.check_form(sample if truth is None else truth)
+        found = grader.ask([sample] if truth is None else [sample, truth], [(whole, whole), *splits])
+    except (Unscorable, MetricFailed) as error:
+        raise TaskError(f"{grader.code}: {which} cannot be scored: {error}") from error
+    for parts, results in zip(splits, found[1:], strict=False):
+        if "scores" in results[-1]:
+            return parts, results[-1]["higher_is_better"]
+    if truth is None and "invalid" in found[0][-1]:
+        return splits[0], found[0][-1]["higher_is_better"]  # it works, and does not like its own sample
+    half = " half by half" if len(found) > 1 else ""
+    try:
+        scores_in(found[-1][-1])
+    except (Unscorable, MetricFailed) as error:
+        raise TaskError(f"{grader.code}: the metric does not score {which}{half}: {error}") from error
+    raise AssertionError("a metric that gives scores was taken for one that does not")
 
 
 def _no_score(*_: object) -> float:
     raise AssertionError("the metric of this task is not ours to compute")
-
-
-def _is_test(name: str, row: str) -> bool:
-    return bool(hashlib.sha256(f"{name}|{row}".encode()).digest()[0] & 1)
-
-
-def _check_answers(layout: Layout, id_column: str, ids: tuple[str, ...]) -> None:
-    header, rows = read_rows(layout.answers)
-    if id_column not in header:
-        raise TaskError(f"{layout.answers}: expected the column {id_column!r} of the sample submission, got {header}")
-    place = header.index(id_column)
-    found = {row[place] for row in rows}
-    if found != set(ids):
-        raise TaskError(
-            f"{layout.answers}: its ids are not those of the sample submission: {len(set(ids) - found)} are missing and "
-            f"{len(found - set(ids))} are of no row there"
-        )
 
 
 def _leaderboard(root: Path, layout: Layout, larger: bool | None) -> Leaderboard:
@@ -169,15 +241,14 @@ def _leaderboard(root: Path, layout: Layout, larger: bool | None) -> Leaderboard
 
 
 def _scores(path: Path) -> list[float]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        column = next((name for name in reader.fieldnames or () if name.strip().lower() == "score"), None)
-        if column is None:
-            raise TaskError(f"{path}: expected a column 'score', got {reader.fieldnames}")
-        try:
-            scores = [float(row[column] or "nan") for row in reader]
-        except ValueError as error:
-            raise TaskError(f"{path}: {error}") from error
+    table = read_rows(path)
+    column = next((name for name in table.header if name.lower() == "score"), None)
+    if column is None:
+        raise TaskError(f"{path}: expected a column 'score', got {list(table.header)}")
+    try:
+        scores = [float(cell or "nan") for cell in table.column(column)]
+    except ValueError as error:
+        raise TaskError(f"{path}: {error}") from error
     finite = [score for score in scores if np.isfinite(score)]
     if not finite:
         raise TaskError(f"{path}: a leaderboard needs at least one finite score, got {len(scores)} entries, none finite")
@@ -191,21 +262,30 @@ def _between(layout: Layout) -> Leaderboard:
         path = layout.code.parent.parent / "save_performance" / kind / layout.name / "result.txt"
         if not path.is_file():
             raise TaskError(f"{layout.name} needs {path}: its scores are told relative to it")
-        ends.append(float(path.read_text(encoding="utf-8")))
+        try:
+            ends.append(float(read_text(path)))
+        except ValueError as error:
+            raise TaskError(f"{path}: {error}") from error
     if ends[0] == ends[1]:
         raise TaskError(f"{layout.name}: the baseline and the ground truth have the same score, {ends[0]:g}")
     return Leaderboard.of(np.linspace(ends[0], ends[1], _LINEAR), larger_is_better=ends[1] > ends[0])
 
 
 def _metric_name(root: Path, layout: Layout) -> str:
-    config = _maybe([folder for folder in (root, _installed(layout.name)) if folder is not None], ("config.yaml",))
-    if layout.style == "mle-bench" and config is not None:
-        lines = config.read_text(encoding="utf-8").splitlines()
-        inside = lines[next((i for i, line in enumerate(lines) if line.startswith("grader:")), len(lines)) :]
-        for line in inside:
-            if line.strip().startswith("name:"):
-                return line.partition(":")[2].strip().strip("\"'")
-    return "score"
+    return (_config(root, layout.name, "grader", "name") if layout.style == "mle-bench" else "") or "score"
+
+
+def _config(root: Path, name: str, section: str, key: str) -> str:
+    """An entry of a section of ``config.yaml``, "" where there is none."""
+    path = _maybe([folder for folder in (root, _installed(name)) if folder is not None], ("config.yaml",))
+    lines = [] if path is None else read_text(path).splitlines()
+    inside = False
+    for line in lines:
+        if line.strip() and not line[0].isspace():
+            inside = line.startswith(f"{section}:")
+        elif inside and line.strip().startswith(f"{key}:"):
+            return line.partition(":")[2].strip().strip("\"'")
+    return ""
 
 
 def _installed(name: str) -> Path | None:
@@ -218,17 +298,17 @@ def _installed(name: str) -> Path | None:
     return None
 
 
-def _maybe(folders: Iterable[Path], patterns: tuple[str, ...]) -> Path | None:
+def _maybe(folders: Iterable[Path], patterns: tuple[str, ...], but: str = "") -> Path | None:
     for folder in folders:
         for pattern in patterns:
             for path in sorted(folder.glob(pattern)):
-                if path.is_file():
+                if path.is_file() and not (but and path.match(but)):
                     return path
     return None
 
 
-def _first(folders: Iterable[Path], patterns: tuple[str, ...], otherwise: str) -> Path:
-    found = _maybe(folders, patterns)
+def _first(folders: Iterable[Path], patterns: tuple[str, ...], otherwise: str, but: str = "") -> Path:
+    found = _maybe(folders, patterns, but)
     if found is None:
         raise TaskError(otherwise)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 from collections import Counter
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from wmrl_gym.envs.autoresearch.tasks.format import Task
+from wmrl_gym.envs.autoresearch.tasks.format import Task, read_rows
 
 _FLAGGED = ("accuracy", "macro-f1", "auc", "log-loss", "rmse", "mae")
 """Metrics with a feature of their own. The list does not grow with the metrics, or policies and models that were saved would no
@@ -72,9 +71,8 @@ def profile(task: Task) -> Profile:
 
 @functools.lru_cache(maxsize=256)
 def _read(path: Path) -> dict[str, list[str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        header, *rows = csv.reader(file)
-    return {name: list(column) for name, column in zip(header, zip(*rows, strict=True), strict=True)}
+    table = read_rows(path)
+    return {name: table.column(name) for name in table.header}
 
 
 def _profile(train_csv: Path, test_csv: Path, task: Task) -> Profile:

@@ -1,9 +1,9 @@
-"""Training of an ensemble's networks: warm, bounded, and stopped by held-out data."""
+"""Fitting an ensemble to real transitions: warm, bounded, and stopped by held-out data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,8 +11,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
-from wmrl_gym.world_models.dynamics.networks import EnsembleMLP, bounded_log_variance
+from wmrl_gym import batch
+from wmrl_gym.world_models.dynamics.ensemble import EnsembleMLP, Rows, bounded_log_variance, rescale_inputs, rescale_outputs
+from wmrl_gym.world_models.dynamics.fitted import Bounds, Draws, FittedEnsemble, Scales
+from wmrl_gym.world_models.dynamics.vectors import Experience, held_out_rows, training_rows
+from wmrl_gym.world_models.torch_state import learning
 
+_MOST_HELD_OUT = 1024
+_OUTCOME_HIDDEN = (64, 64)
+_FACTOR_BOUNDS = (0.1, 10.0)
 _EVALUATE_EVERY = 50
 _PATIENCE = 8
 _BETA = 0.5
@@ -20,6 +27,96 @@ _WEIGHT_DECAY = 1e-5
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(output (E, B, out), row numbers (E, B)) -> (E,)"""
+
+
+@dataclass(frozen=True, slots=True)
+class FitSettings:
+    """How to fit; see :class:`~wmrl_gym.world_models.dynamics.model.EnsembleDynamics`."""
+
+    hidden: tuple[int, ...]
+    n_members: int
+    n_elites: int
+    batch_size: int
+    learning_rate: float
+
+
+@learning()
+def fit(
+    data: Experience, *, before: FittedEnsemble | None, steps: int, settings: FitSettings, rng: np.random.Generator
+) -> tuple[FittedEnsemble, dict[str, float]]:
+    """Fit an ensemble to ``data``, going on from ``before`` where there is one.
+
+    Returns:
+        The fit, and measures of it for a log.
+    """
+    scales = Scales.of(data)
+    transition, outcome = _new(data, settings, rng) if before is None else _rescaled(before, scales)
+    plan = Plan(training_rows(data), held_out_rows(data, most=_MOST_HELD_OUT), steps, settings.batch_size, settings.learning_rate)
+    before_x, after_x = scales.observation.inputs(data.observation), scales.observation.inputs(data.next_observation)
+    x = torch.from_numpy(np.concatenate([before_x, scales.action.inputs(data.action), after_x], axis=1))
+    loss, score = transition_losses(torch.from_numpy(scales.delta.targets(data.delta)))
+    moved = train(transition, x[:, : len(scales.transition.mean)], loss=loss, score=score, plan=plan, rng=rng)
+    reward = torch.from_numpy(scales.reward.targets(data.reward[:, None])[:, 0])
+    loss, score = outcome_losses(reward, _floats(data.reward_valid), _floats(data.terminated))
+    paid = train(outcome, x, loss=loss, score=score, plan=plan, rng=rng)
+    ranking = np.argsort(moved.score + paid.score, kind="stable")
+    elites = tuple(sorted(ranking[: settings.n_elites].tolist()))
+    bounds = Bounds.of(data).with_earlier(None if before is None else before.bounds)
+    fitted = FittedEnsemble(moved.network, paid.network, scales, bounds, elites)
+    factor, rewards = _on_held_out(fitted, batch.take(data, plan.held_out))
+    measures = {
+        "wm/gradient_steps": float(moved.steps + paid.steps),
+        "wm/delta_error": float(moved.score[list(elites)].mean()),
+    }
+    return replace(fitted, reward_factor=factor), measures | rewards
+
+
+def _new(data: Experience, settings: FitSettings, rng: np.random.Generator) -> tuple[EnsembleMLP, EnsembleMLP]:
+    n_observation, n_action = data.observation.shape[1], data.action.shape[1]
+    n_in = n_observation + n_action
+    transition = EnsembleMLP.random([n_in, *settings.hidden, 2 * n_observation], settings.n_members, rng)
+    outcome = EnsembleMLP.random([n_in + n_observation, *_OUTCOME_HIDDEN, 3], settings.n_members, rng)
+    # Ends are rare: begin with their share, not with every second step.
+    share = (data.terminated.sum() + 0.5) / (len(data) + 1)
+    outcome.biases[-1][..., 2] = float(np.log(share / (1 - share)))
+    return transition, outcome
+
+
+def _rescaled(before: FittedEnsemble, scales: Scales) -> tuple[EnsembleMLP, EnsembleMLP]:
+    """The networks of ``before``, copied and changed so that they say the same with the new normalisations."""
+    copies = [network.members(range(network.n_members)) for network in (before.transition, before.outcome)]
+    transition, outcome = copies
+    old, size = before.scales, len(scales.delta.mean)
+    rescale_inputs(transition, old.transition, scales.transition)
+    rescale_inputs(outcome, old.outcome, scales.outcome)
+    rescale_outputs(transition, old.delta, scales.delta, mean=slice(0, size), log_variance=slice(size, 2 * size))
+    rescale_outputs(outcome, old.reward, scales.reward, mean=slice(0, 1), log_variance=slice(1, 2))
+    return transition, outcome
+
+
+def _on_held_out(fitted: FittedEnsemble, data: Experience) -> tuple[float, dict[str, float]]:
+    """What held-out rewards say: the factor that the predicted standard deviations need, and measures for a log."""
+    before = data.observation.astype(np.float64)
+    inputs = fitted.inputs(before, data.action)
+    errors, variances, ends = [], [], []
+    for elite in range(len(fitted.elites)):
+        rows = Rows.of(np.full(len(data), elite, np.int64), len(fitted.elites))
+        outcome = fitted.outcomes(inputs, before + fitted.delta(inputs, Draws(rows, None, np.full(len(data), 0.5))), rows)
+        errors.append((outcome.reward - data.reward)[data.reward_valid])
+        variances.append(outcome.doubt()[0][data.reward_valid] ** 2)
+        ends.append((outcome.p_terminated > 0.5) != data.terminated)
+    squared, expected = np.square(errors), float(np.mean(variances)) if data.reward_valid.any() else 0.0
+    factor = float(np.clip(np.sqrt(squared.mean() / expected), *_FACTOR_BOUNDS)) if expected > 0 else 1.0
+    measures = {
+        "wm/reward_error": float(np.sqrt(squared.mean())) if squared.size else float("nan"),
+        "wm/termination_error": float(np.mean(ends)),
+        "wm/reward_std_factor": factor,
+    }
+    return factor, measures
+
+
+def _floats(flags: NDArray[np.bool_]) -> torch.Tensor:
+    return torch.from_numpy(flags.astype(np.float32))
 
 
 @dataclass(frozen=True, slots=True)
