@@ -41,17 +41,18 @@ def put_infos(infos: dict[str, Any], num_envs: int, slots: NDArray[np.int64], va
     here[slots] = True
     for key, value in values.items():
         known = here
-        if isinstance(value, Mapping):
+        if type(value) is not np.ndarray and isinstance(value, Mapping):
             array = infos.get(key, {})
             put_infos(array, num_envs, slots, value)
         else:
             column = np.asarray(value)
             array = _put_info_array(infos.get(key), num_envs, slots, column, whole=whole)
-            if column.dtype.kind == "f" and (unknown := np.isnan(column)).any():
+            if column.dtype.kind == "f" and np.count_nonzero(unknown := np.isnan(column)):
+                unknown = unknown if unknown.ndim == 1 else unknown.reshape(len(column), -1).any(axis=1)
                 known = here.copy()
-                known[slots[unknown.reshape(len(column), -1).any(axis=1)]] = False
+                known[slots[unknown]] = False
         mask = infos.get(f"_{key}")
-        infos[key], infos[f"_{key}"] = array, known.copy() if mask is None else np.where(here, known, mask)
+        infos[key], infos[f"_{key}"] = array, known.copy() if mask is None or whole else np.where(here, known, mask)
 
 
 def _put_info_array(

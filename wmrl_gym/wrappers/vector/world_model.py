@@ -19,6 +19,9 @@ from wmrl_gym.factored import Factored, Step
 from wmrl_gym.slots import SlotVectorEnv, put_infos
 from wmrl_gym.world_models import WorldModel
 
+_NUMBERS = tuple(name for name, key in KEYS.items() if not key.always)
+_FLAGS = tuple(name for name, key in KEYS.items() if key.always)
+
 
 @takes_options
 class WorldModelVectorEnv(SlotVectorEnv):
@@ -181,10 +184,11 @@ class WorldModelVectorEnv(SlotVectorEnv):
         return rows
 
     def _put_infos(self, infos: dict[str, Any], slots: NDArray[np.int64], info: Any) -> None:
-        for name, key in KEYS.items():
+        unknown = [name for name in _NUMBERS if name not in infos and (len(slots) < self.num_envs or not info.has(name))]
+        for name in unknown:  # of the slots that are not among these, or of any
+            infos[name], infos[f"_{name}"] = np.full(self.num_envs, np.nan), np.zeros(self.num_envs, np.bool_)
+        for name in _FLAGS:
             info[name]  # a key that nobody set is there by its default
-            if not key.always and name not in infos and len(slots) < self.num_envs:  # of the other slots nobody knows it
-                infos[name], infos[f"_{name}"] = np.full(self.num_envs, np.nan), np.zeros(self.num_envs, np.bool_)
         put_infos(infos, self.num_envs, slots, info)
         for slot, own in zip(slots.tolist(), info.others(), strict=False):  # none, where there is nothing to say
             self._add_info(infos, own, slot)
