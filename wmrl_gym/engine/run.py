@@ -242,7 +242,7 @@ class Run:
         """
         if state.get("format") != _STATE_FORMAT:
             raise ValueError(
-                f"this state of a run has the format {state.get('format', 1)}, expected {_STATE_FORMAT}: another version saved it. "
+                f"this state of a run has the format {state.get('format', 1)}, expected {_STATE_FORMAT}: of another version. "
                 "What a model has learnt is saved apart (model.save) and loads still: begin a run with it"
             )
         self._background.cancel()
