@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.hand_made import hand_made
+from benchmarks.hand_written_solutions import hand_made
 from wmrl_gym.envs.autoresearch import load_task
 from wmrl_gym.envs.autoresearch.design.code import render_design
 from wmrl_gym.envs.autoresearch.design.space import NVEC

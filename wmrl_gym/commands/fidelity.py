@@ -105,7 +105,7 @@ def _load(fit: dict[str, Any] | None, arguments: argparse.Namespace) -> Any:
 
 def _evaluate(model: Any, fit: dict[str, Any] | None, arguments: argparse.Namespace) -> Any:
     from wmrl_gym.world_models import LLMWorldModel, OutcomeModel
-    from wmrl_gym.world_models.evaluation.fidelity import evaluate
+    from wmrl_gym.world_models.evaluation.comparison import evaluate
     from wmrl_gym.world_models.evaluation.fitting import recorded
 
     dataset = str(Path(arguments.dataset).absolute()) if Path(arguments.dataset).is_dir() else arguments.dataset
