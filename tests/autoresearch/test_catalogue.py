@@ -295,5 +295,5 @@ def test_a_loaded_task_is_the_same_object_each_time() -> None:
 
 def test_a_cache_that_cannot_be_written_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WMRL_HOME", "/proc/nobody")
-    with pytest.raises(CannotWrite, match="cannot write /proc/nobody.*set the environment variable WMRL_HOME"):
+    with pytest.raises(CannotWrite, match=r"cannot write /proc/nobody.*set the environment variable WMRL_HOME"):
         load_task("breast-cancer")
