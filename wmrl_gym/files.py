@@ -21,6 +21,10 @@ _REASONS = {
     errno.EPERM: "there is no permission to write there",
     errno.ENOENT: "the folder above it does not exist, and cannot be made",
     errno.ENOTDIR: "a part of its path is a file",
+    errno.EEXIST: "what is there is a file, not a folder",
+    errno.EISDIR: "what is there is a folder, not a file",
+    errno.ENAMETOOLONG: "a name in its path is too long",
+    errno.ELOOP: "a link in its path leads back to itself",
 }
 
 

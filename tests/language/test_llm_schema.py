@@ -110,6 +110,13 @@ def test_a_thought_is_no_answer(begin: str, end: str) -> None:
     assert parse(f"{begin}{'x' * 50_000}{draft}", FORM) is None, "however long"
 
 
+@pytest.mark.parametrize("message", ["<think>", "</think> 3", "[THINK]", "a {} <think>"])
+def test_an_answer_that_quotes_a_mark_of_thoughts_is_an_answer(message: str) -> None:
+    answer = FAILED | {"message": message}
+    assert parse(json.dumps(answer), FORM) == answer
+    assert parse(f"\n{json.dumps(answer)}\n", FORM, cut_off=True) == answer
+
+
 def test_what_was_cut_off_is_an_answer_only_where_it_begins_with_one() -> None:
     answer = json.dumps(VALID)
     assert parse(f"I wonder: {answer}? Or perhaps", FORM, cut_off=True) is None

@@ -144,6 +144,9 @@ def parse(text: str, fields: Sequence[Field], *, cut_off: bool = False) -> dict[
     >>> parse('{"status": "valid", "sure": 0.', form) is None
     True
     """
+    whole = _whole(text)
+    if whole is not None:
+        return _checked(whole, fields)
     found = None
     decoder = json.JSONDecoder()
     text = without_thoughts(text)
@@ -164,6 +167,15 @@ def parse(text: str, fields: Sequence[Field], *, cut_off: bool = False) -> dict[
                 return found
         at = text.find("{", end)
     return found
+
+
+def _whole(text: str) -> dict[str, Any] | None:
+    """The object that a reply consists of; whatever its texts say, it holds no thoughts."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def _checked(document: dict[str, Any], fields: Sequence[Field]) -> dict[str, Any] | None:

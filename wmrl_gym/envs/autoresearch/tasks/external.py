@@ -164,7 +164,8 @@ def scores_in(found: dict[str, Any]) -> tuple[float, float]:
 
 
 def _is_number(text: str) -> bool:
+    """Whether a cell is a finite number to the metric as well: it reads no digits of other scripts, and no ``1_000``."""
     try:
-        return math.isfinite(float(text))
+        return text.isascii() and "_" not in text and math.isfinite(float(text))
     except ValueError:
         return False

@@ -126,6 +126,8 @@ def load_peer(root: Path) -> Task:
         )
     if layout.description is None:
         raise TaskError(f"{root} has no description")
+    if layout.answers.resolve().is_relative_to(layout.public.resolve()):
+        raise TaskError(f"{layout.answers}: the answers lie in the folder that code sees, {layout.public}: move them out of it")
     sample, answers = read_rows(layout.sample), read_rows(layout.answers)
     keys = _keys(layout, sample, answers)
     names = sample.keys(keys)
