@@ -142,3 +142,18 @@ def test_answers_that_code_would_see_are_refused(tmp_path: Path) -> None:
     (root / "config.yaml").write_text("dataset:\n  answers: prepared/public/sample_submission.csv\n")
     with pytest.raises(TaskError, match="the answers lie in the folder that code sees"):
         load_task(root)
+
+
+@pytest.mark.parametrize("scores", [[0.3, 0.1, 0.2], [0.2, 0.2, 0.2]])
+def test_a_board_whose_order_does_not_say_what_is_better_is_refused(tmp_path: Path, scores: list[float]) -> None:
+    root = write_mle_bench(tmp_path / "small")
+    (root / "leaderboard.csv").write_text("score\n" + "".join(f"{score}\n" for score in scores))
+    with pytest.raises(TaskError, match="its scores are not sorted from best to worst: sort them"):
+        load_task(root)
+
+
+def test_what_a_metric_prints_is_no_answer_whatever_way_it_prints(tmp_path: Path) -> None:
+    root = write_mle_bench(tmp_path / "small")
+    noisy = "import atexit, os\natexit.register(lambda: os.write(1, b'bye'))\nos.write(1, b'hello')\n"
+    (root / "grade.py").write_text(noisy + (root / "grade.py").read_text())
+    assert load_task(root).leaderboard is not None

@@ -234,6 +234,11 @@ def _leaderboard(root: Path, layout: Layout, larger: bool | None) -> Leaderboard
     path = _first(folders, names, f"{root} has no leaderboard")
     scores = _scores(path)
     falling = scores[0] > scores[-1]
+    if larger is None and (scores[0] == scores[-1] or scores != sorted(scores, reverse=falling)):
+        raise TaskError(
+            f"{path}: nothing but its order says whether larger or smaller scores are better, and its scores are not sorted from "
+            "best to worst: sort them"
+        )
     if larger is not None and scores[0] != scores[-1] and falling != larger:
         raise TaskError(
             f"{path}: it goes from {scores[0]:g} to {scores[-1]:g}, so {'larger' if falling else 'smaller'} seems to be better, "
