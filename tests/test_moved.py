@@ -44,8 +44,8 @@ def test_names_that_were_public_in_modules_that_are_packages_now() -> None:
         ("study.evaluation", "Grade", "study.evaluation.GradedEpisode"),
         ("world_models.dynamics.ensemble", "Rows", "world_models.dynamics.ensemble.MemberRows"),
         ("world_models.dynamics.prediction", "Outcome", "world_models.dynamics.prediction.StepOutcome"),
-        ("world_models.outcome.fit", "Calibration", "world_models.outcome.fit.StatusCalibration"),
-        ("world_models.sentences", "SentenceEncoder", "world_models.sentences.SentenceEmbedder"),
+        ("world_models.outcome.forests", "Calibration", "world_models.outcome.forests.StatusCalibration"),
+        ("world_models.sentence_encoders", "SentenceEncoder", "world_models.sentence_encoders.SentenceEmbedder"),
     ],
 )
 def test_an_old_name_in_a_module_is_the_class_of_today(module: str, old: str, new: str) -> None:
