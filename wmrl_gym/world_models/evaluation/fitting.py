@@ -93,7 +93,7 @@ class OfflineFit:
         """Learn from all episodes that are left, saving after each chunk.
 
         Args:
-            progress: told after each chunk how many episodes are done, and the model's measures.
+            progress: called after each chunk with how many episodes are done, and the model's measures.
 
         Returns:
             The model's measures after the last chunk.
@@ -111,8 +111,8 @@ class OfflineFit:
             self._save()
             progress(self.done - first, self.measures)
         if not self.model.fitted:
-            told = f"{len(self.training)} episodes of {self.plan.dataset}"
-            raise WorldModelError(f"{told} are too few for {type(self.model).__name__}: collect more, or lower what it asks for")
+            data = f"{len(self.training)} episodes of {self.plan.dataset}"
+            raise WorldModelError(f"{data} are too few for {type(self.model).__name__}: collect more, or lower what it asks for")
         return self.measures
 
     def _resume(self, found: dict[str, Any]) -> None:

@@ -103,7 +103,7 @@ def unknown_columns(facts: Facts, columns: frozenset[str]) -> set[str]:
     """
     if not columns:
         return set()
-    # A list of columns is known by its company.
+    # A list is taken for one of columns where most of its texts are columns.
     listed = [texts for texts in facts.listed if len(texts & columns) * 2 > len(texts)]
     return set(facts.asked.union(*listed) - facts.made - columns)
 

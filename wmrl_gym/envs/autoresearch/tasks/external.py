@@ -1,4 +1,4 @@
-"""Metrics that are somebody else's code: run outside of every sandbox and outside of this process, on checked tables."""
+"""Metrics that are another benchmark's code: run outside of every sandbox and outside of this process, on checked tables."""
 
 from __future__ import annotations
 
