@@ -9,6 +9,7 @@ import pwd
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,8 @@ class SandboxElsewhere:
     def close(self) -> None:
         """End the process."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # it has ended already, and said why
+            self._process.stdin.close()
         self._process.wait(timeout=60)
         self._answers.close()
 

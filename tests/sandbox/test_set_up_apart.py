@@ -70,7 +70,7 @@ def test_the_smaller_of_two_limits_holds() -> None:
     for result in under_limit(("warm", "cold"), resource.RLIMIT_NOFILE, 200, code):
         assert isinstance(result, ExecutionResult), result
         assert int(result.stdout) < 200
-    for spun in under_limit(("warm", "cold"), resource.RLIMIT_CPU, 5, "while True: pass"):
+    for spun in under_limit(("warm", "cold"), resource.RLIMIT_CPU, 3, "while True: pass"):
         assert isinstance(spun, ExecutionResult), spun
         assert (spun.exit_code, spun.exceeded) == (None, "cpu")
 
