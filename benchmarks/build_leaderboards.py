@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.hand_made import hand_made
+from benchmarks.hand_written_solutions import hand_written
 from wmrl_gym.envs.autoresearch.design.code import render_design
 from wmrl_gym.envs.autoresearch.design.space import NVEC, SLOTS, Design
 from wmrl_gym.envs.autoresearch.embedded.catalogue import HASHES, LEADERBOARDS, task_hash
@@ -106,7 +106,7 @@ def _uniform(size: int) -> int:
 
 def rerun(task: Task, sandbox: Sandbox, pool: ThreadPoolExecutor, board: list[Entry]) -> list[Entry]:
     """The solutions of a board, run on the task's rows as they are now; those that fail are left out."""
-    made = hand_made(task)
+    made = hand_written(task)
 
     def one(entry: Entry) -> Entry:
         name = entry.solution.removeprefix("hand-made: ")
@@ -143,7 +143,7 @@ def build(
         task = Task.load(Path(folder) / name)
         if again:
             begun = rerun(task, sandbox, pool, begun)
-        kept = begun if begun else try_hand_made(task, sandbox, pool)
+        kept = begun if begun else try_hand_written(task, sandbox, pool)
         missing = size - len(kept)
         count = _uniform(missing) + DRAWS * (missing - _uniform(missing))
         drawn = draw(task, sandbox, count=count, seed=[seed, len(begun)], pool=pool, known={entry.solution for entry in kept})
@@ -152,7 +152,7 @@ def build(
     return to_csv(board), statistics(name, board, drawn)
 
 
-def try_hand_made(task: Task, sandbox: Sandbox, pool: ThreadPoolExecutor) -> list[Entry]:
+def try_hand_written(task: Task, sandbox: Sandbox, pool: ThreadPoolExecutor) -> list[Entry]:
     """The hand-made solutions.
 
     Raises:
@@ -162,7 +162,7 @@ def try_hand_made(task: Task, sandbox: Sandbox, pool: ThreadPoolExecutor) -> lis
     def one(item: tuple[str, str]) -> Entry:
         return run(task, sandbox, solution=f"hand-made: {item[0]}", code=item[1], limits=HAND_MADE_LIMITS)
 
-    made = list(pool.map(one, hand_made(task).items()))
+    made = list(pool.map(one, hand_written(task).items()))
     broken = [entry for entry in made if entry.outcome != "valid"]
     if broken:
         raise RuntimeError(f"hand-made solutions of {task.spec.name} failed: {broken}")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.hand_made import hand_made
+from benchmarks.hand_written_solutions import hand_written
 from wmrl_gym.envs.autoresearch import load_task
 from wmrl_gym.envs.autoresearch.design.code import render_design
 from wmrl_gym.envs.autoresearch.design.space import NVEC
@@ -63,7 +63,7 @@ def scripts(name: str, count: int, *, seed: int) -> list[str]:
     """Random designs, a fifth of them solutions of a careful person instead, every second one with a fault."""
     task = load_task(name)
     rng = np.random.default_rng([seed, *name.encode()])
-    careful = [code for made, code in hand_made(task).items() if made != "constant guess"]
+    careful = [code for made, code in hand_written(task).items() if made != "constant guess"]
     chosen = []
     for number in range(count):
         code = str(rng.choice(careful)) if rng.random() < 0.2 else render_design(task, rng.integers(0, NVEC))

@@ -31,7 +31,7 @@ def test_what_it_names_exists(path: str) -> None:
 
 def test_requests_and_rooms_are_told_in_tables() -> None:
     assert len(rows("Add something")) >= 25
-    assert all("`" in where for _, where in rows("Add something"))
+    assert all("`" in row[-1] for row in rows("Add something") if not row[0].startswith("**"))
     named = " ".join(room for room, _ in rows("Map of the rooms"))
     packages = [each.parent.name for each in (ROOT / "wmrl_gym").glob("*/__init__.py")]
     assert [each for each in packages if each not in named and each != "envs"] == []

@@ -27,10 +27,10 @@ _AUTORESEARCH = {
 }
 _WORLD_MODELS = {
     "checkpoints": "storage",
-    "forest": "outcome.fit",
+    "forest": "outcome.forests",
     "encoders": "outcome.encoders",
     "outcome_checkpoint": "outcome.checkpoint",
-    "outcome_fit": "outcome.fit",
+    "outcome_fit": "outcome.forests",
     "dynamics_checkpoint": "dynamics.checkpoint",
     "dynamics_codec": "dynamics.vectors",
     **dict.fromkeys(("dynamics_fit", "dynamics_training"), "dynamics.fitting"),
@@ -42,10 +42,11 @@ _WORLD_MODELS = {
     "gguf_weights": "llm.local",
     "progress_clips": "progress.clips",
     **dict.fromkeys(("progress_networks", "progress_training"), "progress.networks"),
-    "fidelity": "evaluation.fidelity",
+    "fidelity": "evaluation.comparison",
     "fidelity_plots": "evaluation.report",
     "fidelity_report": "evaluation.report",
     "fitting": "evaluation.fitting",
+    "sentences": "sentence_encoders",
 }
 _WRAPPERS = {
     **{name: f"engine.{name}" for name in ("engine", "options", "execution", "episodes", "background", "ledger")},

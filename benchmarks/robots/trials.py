@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import wmrl_gym  # noqa: F401 - registers the ids
 from wmrl_gym.data.demonstrations import Collection, Episode, EpisodeFolder, run_episode
 from wmrl_gym.envs.manipulation.metaworld import MetaWorld
-from wmrl_gym.world_models.sentences import HashedWords
+from wmrl_gym.world_models.sentence_encoders import HashedWords
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from wmrl_gym.envs.autoresearch.embedded.tables import wheel_folder
 from wmrl_gym.envs.autoresearch.tasks.format import FILES, Task, TaskError
 from wmrl_gym.envs.autoresearch.tasks.grading import grade
 from wmrl_gym.envs.autoresearch.tasks.profile import META_FEATURES, profile
+from wmrl_gym.files import CannotWrite
 from wmrl_gym.sandbox import Limits, Sandbox
 
 TASKS = list_tasks()
@@ -290,3 +291,9 @@ def test_loading_tasks_from_the_cache_imports_neither_pandas_nor_the_wheels_that
 def test_a_loaded_task_is_the_same_object_each_time() -> None:
     assert isinstance(load_task("digits"), Task)
     assert load_task("digits") is load_task("digits")
+
+
+def test_a_cache_that_cannot_be_written_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WMRL_HOME", "/proc/nobody")
+    with pytest.raises(CannotWrite, match=r"cannot write /proc/nobody.*set the environment variable WMRL_HOME"):
+        load_task("breast-cancer")

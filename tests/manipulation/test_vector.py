@@ -14,7 +14,7 @@ from stable_baselines3.common.env_checker import check_env as check_sb3_env
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import wmrl_gym  # noqa: F401
-from wmrl_gym.world_models.sentences import HashedWords, TransformerSentences, sentence_encoder
+from wmrl_gym.world_models.sentence_encoders import HashedWords, TransformerSentences, sentence_encoder
 from wmrl_gym.wrappers import EncodeInstruction, StackImages
 
 OPTIONS: dict[str, Any] = {"task": ["drawer-open", "reach"], "image_size": 40}

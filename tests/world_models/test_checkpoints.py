@@ -115,3 +115,19 @@ def test_a_save_that_is_interrupted_leaves_what_was_there(tmp_path: Path) -> Non
         layout.write(tmp_path, {"number": object()})
     with layout.reading(tmp_path) as (document, arrays):
         assert (document["number"], arrays) == (1, {})
+
+
+def test_the_list_of_kinds_is_true() -> None:
+    from wmrl_gym import world_models
+    from wmrl_gym.world_models.attempts import AttemptModel
+    from wmrl_gym.world_models.dynamics import checkpoint as of_dynamics
+    from wmrl_gym.world_models.llm import saving as of_language
+    from wmrl_gym.world_models.loading import MODELS as KINDS
+    from wmrl_gym.world_models.outcome import checkpoint as of_outcomes
+    from wmrl_gym.world_models.progress import model as of_progress
+
+    layouts = {each.LAYOUT.model: each.LAYOUT.document for each in (of_dynamics, of_language, of_outcomes, of_progress)}
+    assert {kind.model: kind.document for kind in KINDS.values()} == layouts
+    for kind in KINDS.values():
+        assert kind.model in world_models.__all__
+        assert issubclass(getattr(world_models, kind.model), AttemptModel) == kind.factored

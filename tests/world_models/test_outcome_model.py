@@ -20,7 +20,7 @@ from wmrl_gym.factored import Outcome
 from wmrl_gym.sandbox import Limits
 from wmrl_gym.spaces import UnicodeText
 from wmrl_gym.world_models import Interface, OutcomeModel, WorldModelError, check_world_model
-from wmrl_gym.world_models.outcome.fit import BaggedTrees, Calibration
+from wmrl_gym.world_models.outcome.forests import BaggedTrees, Calibration
 
 
 def every_design(task: int) -> BanditAttempt:

@@ -21,7 +21,7 @@ from wmrl_gym.data.demonstrations import Episode
 from wmrl_gym.world_models import EnsembleDynamics, Interface, LocalModel, ProgressModel
 from wmrl_gym.world_models.llm.schema import Field, Question
 from wmrl_gym.world_models.outcome.encoders import CausalLMEncoder, SentenceEncoder
-from wmrl_gym.world_models.sentences import sentence_encoder
+from wmrl_gym.world_models.sentence_encoders import sentence_encoder
 
 
 @contextmanager

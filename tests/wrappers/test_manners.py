@@ -522,3 +522,17 @@ def test_readme_docs_and_examples_import_public_names_only() -> None:
                 public = getattr(module, "__all__", None) or dir(module)
                 assert name in public, f"{source.name}: {package} does not show {name}"
     assert len(found) > 10
+
+
+def test_a_run_that_another_version_saved_is_refused_before_anything_changes() -> None:
+    env = WorldModelWrapper(gym.make("CartPole-v1"), Nothing(), anchors=0.0)
+    env.reset(seed=0)
+    for _ in range(3):
+        env.step(0)
+    state = env.state_dict()
+    old = {**state, "engine": {name: value for name, value in state["engine"].items() if name != "format"}}
+    with pytest.raises(ValueError, match="this state of a run has the format 1, expected 2"):
+        env.load_state_dict(old)
+    assert env.step(0)[4]["depth"] == 4
+    env.load_state_dict(state)
+    assert env.step(0)[4]["depth"] == 4

@@ -104,14 +104,12 @@ def _load(fit: dict[str, Any] | None, arguments: argparse.Namespace) -> Any:
 
 
 def _evaluate(model: Any, fit: dict[str, Any] | None, arguments: argparse.Namespace) -> Any:
-    from wmrl_gym.world_models import LLMWorldModel, OutcomeModel
-    from wmrl_gym.world_models.evaluation.fidelity import evaluate
+    from wmrl_gym.world_models.evaluation.comparison import evaluate
     from wmrl_gym.world_models.evaluation.fitting import recorded
+    from wmrl_gym.world_models.loading import kind_of
 
     dataset = str(Path(arguments.dataset).absolute()) if Path(arguments.dataset).is_dir() else arguments.dataset
-    kinds = (("outcome", OutcomeModel), ("llm", LLMWorldModel))
-    kind = next((name for name, made in kinds if isinstance(model, made)), "dynamics")
-    episodes, interface = recorded(dataset, kind)
+    episodes, interface = recorded(dataset, kind_of(model))
     numbers = list(range(len(episodes)))
     if fit is not None and fit["plan"]["dataset"] == dataset and arguments.episodes == "held-out":
         numbers = fit["held_out"]

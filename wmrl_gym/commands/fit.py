@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from wmrl_gym.commands.settings import alone_in, settings_of
+from wmrl_gym.world_models.loading import MODELS
 
 
 def add(commands: Any) -> None:
@@ -25,7 +26,7 @@ def add(commands: Any) -> None:
     fit.set_defaults(run=run)
 
 
-_MODEL = "dynamics (any numbers; the default), progress (images and sentences), outcome or llm (factored environments)"
+_MODEL = f"what it predicts: {', '.join(f'{name} ({kind.predicts})' for name, kind in MODELS.items())} (default: dynamics)"
 _BACKEND = "what will answer a language model's questions: a server's address or a folder of weights; nothing is asked by the fit"
 _BACKEND_SETTING = "a setting of that back end, in JSON, such as model=NAME; keys are read from the environment"
 

@@ -20,6 +20,9 @@ from wmrl_gym.engine.recording import Recorder
 from wmrl_gym.world_models import WorldModel, WorldModelError
 from wmrl_gym.world_models.check import PredictionCheck
 
+_STATE_FORMAT = 2
+"""Of the states of runs; version 0.1 had another and did not name it."""
+
 
 class Run:
     """What an :class:`~wmrl_gym.engine.engine.Engine` has besides its steps; the arguments are the engine's."""
@@ -219,6 +222,7 @@ class Run:
         self.poll()
         self.learner.settle()
         return {
+            "format": _STATE_FORMAT,
             "seed": self.seed,
             "rng": self.rng.bit_generator.state,
             "learnt": self.learner.learnt,
@@ -231,7 +235,16 @@ class Run:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` described."""
+        """Go on from what :meth:`state_dict` described.
+
+        Raises:
+            ValueError: another version described it; nothing has changed then.
+        """
+        if state.get("format") != _STATE_FORMAT:
+            raise ValueError(
+                f"this state of a run has the format {state.get('format', 1)}, expected {_STATE_FORMAT}: of another version. "
+                "What a model has learnt is saved apart (model.save) and loads still: begin a run with it"
+            )
         self._background.cancel()
         self.learner.restore(state["learnt"])
         self.reseed(state["seed"])

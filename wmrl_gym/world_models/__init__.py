@@ -8,7 +8,7 @@ from wmrl_gym.world_models.base import Interface, Observed, PairKind, Prediction
 if TYPE_CHECKING:
     from wmrl_gym.world_models.check import check_world_model
     from wmrl_gym.world_models.dynamics.model import EnsembleDynamics
-    from wmrl_gym.world_models.evaluation.fidelity import evaluate
+    from wmrl_gym.world_models.evaluation.comparison import evaluate
     from wmrl_gym.world_models.evaluation.report import FidelityReport
     from wmrl_gym.world_models.llm.chat import ChatClient
     from wmrl_gym.world_models.llm.local import LocalModel, unpack_gguf
@@ -49,7 +49,7 @@ __getattr__, __dir__ = lazy(
         "OutcomeModel": "outcome.model",
         "ProgressModel": "progress.model",
         "check_world_model": "check",
-        "evaluate": "evaluation.fidelity",
+        "evaluate": "evaluation.comparison",
         "load_model": "loading",
         "unpack_gguf": "llm.local",
     },

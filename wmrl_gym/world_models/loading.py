@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,31 @@ from wmrl_gym.world_models.base import WorldModel, WorldModelError
 from wmrl_gym.world_models.llm.saving import LAYOUT, SavedLLM, make_backend, with_place
 from wmrl_gym.world_models.llm.schema import LanguageModel
 
-MODELS = {"dynamics": "EnsembleDynamics", "outcome": "OutcomeModel", "llm": "LLMWorldModel", "progress": "ProgressModel"}
-"""Short names of the models that can be fitted to recorded episodes."""
-_DOCUMENTS = {"dynamics.json": "dynamics", "outcome_model.json": "outcome", "progress.json": "progress"}
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of world model that can be fitted to recorded episodes, saved and loaded by its short name.
+
+    Args:
+        model: name of the class, which :mod:`wmrl_gym.world_models` has.
+        document: the json file by which its saved folders are known.
+        predicts: what, for people who choose one.
+        factored: whether it predicts outcomes, so that it needs the bookkeeping of a factored environment.
+    """
+
+    model: str
+    document: str
+    predicts: str
+    factored: bool = False
+
+
+MODELS = {
+    "dynamics": Kind("EnsembleDynamics", "dynamics.json", "any numbers"),
+    "outcome": Kind("OutcomeModel", "outcome_model.json", "factored environments", factored=True),
+    "llm": Kind("LLMWorldModel", LAYOUT.document, "factored environments, by a language model", factored=True),
+    "progress": Kind("ProgressModel", "progress.json", "rewards, from images and sentences"),
+}
+"""The one list of kinds, by their short names."""
 
 
 def new_model(kind: str, **settings: object) -> WorldModel:
@@ -31,11 +54,11 @@ def new_model(kind: str, **settings: object) -> WorldModel:
         raise ValueError(f"the model must be one of {', '.join(MODELS)}, got {kind!r}")
     if isinstance(described := settings.get("backend"), Mapping):
         settings["backend"] = make_backend(described)
-    made = getattr(import_module("wmrl_gym.world_models"), MODELS[kind])
+    made = getattr(import_module("wmrl_gym.world_models"), MODELS[kind].model)
     try:
         model = made(**settings)
     except TypeError as error:
-        raise ValueError(f"{MODELS[kind]} does not take these settings: {error}") from error
+        raise ValueError(f"{MODELS[kind].model} does not take these settings: {error}") from error
     assert isinstance(model, WorldModel)
     return model
 
@@ -61,14 +84,14 @@ def load_model(
     folder = Path(path)
     if (folder / LAYOUT.document).is_file():
         return _load_llm(folder, backend, backend_settings or {})
-    for document, kind in _DOCUMENTS.items():
-        if (folder / document).is_file():
+    for name, kind in MODELS.items():
+        if (folder / kind.document).is_file():
             if backend is not None or backend_settings:
-                raise WorldModelError(f"{folder} holds {MODELS[kind]}: only an LLMWorldModel has a back end")
-            model = new_model(kind)
+                raise WorldModelError(f"{folder} holds {kind.model}: only an LLMWorldModel has a back end")
+            model = new_model(name)
             model.load(folder)
             return model
-    known = ", ".join(f"{document} ({MODELS[kind]})" for document, kind in {**_DOCUMENTS, LAYOUT.document: "llm"}.items())
+    known = ", ".join(f"{kind.document} ({kind.model})" for kind in MODELS.values())
     raise WorldModelError(f"no world model is saved in {folder}: expected one of {known}")
 
 
@@ -83,3 +106,9 @@ def _load_llm(folder: Path, backend: LanguageModel | str | None, changes: Mappin
     model = LLMWorldModel(backend)
     model.load(folder)
     return model
+
+
+def kind_of(model: WorldModel) -> str:
+    """The short name of a model's kind; "dynamics" for one that is of none, since any model can be compared like it."""
+    mine = {each.__name__ for each in type(model).__mro__}
+    return next((name for name, kind in MODELS.items() if kind.model in mine), "dynamics")

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from wmrl_gym.world_models.sentences import SentenceEncoder, sentence_encoder
+from wmrl_gym.world_models.sentence_encoders import SentenceEncoder, sentence_encoder
 
 _REMEMBERED = 10_000  # sentences
 

@@ -17,7 +17,6 @@ from wmrl_gym.world_models.base import Interface, WorldModel, WorldModelError
 from wmrl_gym.world_models.loading import MODELS, load_model, new_model
 
 _DOCUMENT = "fit.json"
-_OF_OUTCOMES = {"outcome": "OutcomeModel", "llm": "LLMWorldModel"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +166,12 @@ def recorded(dataset: str | Path, model: str) -> tuple[MinariEpisodes, Interface
         ValueError: a model of outcomes is wanted, and the environment is not factored.
     """
     episodes = MinariEpisodes(dataset)
-    if model not in _OF_OUTCOMES:
+    if not MODELS[model].factored:
         return episodes, Interface(episodes.observation_space, episodes.action_space)
     env = episodes.make_env()
     factored = getattr(env.unwrapped, "factored", None)
     if factored is None:
-        raise ValueError(f"{_OF_OUTCOMES[model]} needs a factored environment, and {dataset} is of {env}: fit a dynamics model")
+        raise ValueError(f"{MODELS[model].model} needs a factored environment, and {dataset} is of {env}: fit a dynamics model")
     interface = Interface(env.observation_space, env.action_space, factored.reward_range, factored)
     return MinariEpisodes(dataset, factored=factored), interface
 

@@ -13,7 +13,7 @@ from wmrl_gym import batch
 from wmrl_gym.factored import Factored, Outcome
 from wmrl_gym.world_models.base import WorldModelError
 from wmrl_gym.world_models.outcome.encoders import TextEncoder, make_encoder
-from wmrl_gym.world_models.outcome.fit import Evidence, objects
+from wmrl_gym.world_models.outcome.forests import Evidence, objects
 from wmrl_gym.world_models.storage import Layout
 
 LAYOUT = Layout("OutcomeModel", 2, "outcome_model.json", "evidence.safetensors")

@@ -19,7 +19,7 @@ from wmrl_gym.world_models.attempts import AttemptModel, PredictedOutcomes
 from wmrl_gym.world_models.base import DataSpan, Interface, WorldModelError
 from wmrl_gym.world_models.outcome.checkpoint import SETTINGS, Saved
 from wmrl_gym.world_models.outcome.encoders import HashingEncoder, NoEncoder, TextEncoder, TfidfEncoder
-from wmrl_gym.world_models.outcome.fit import PRIOR_STD, Evidence, Fit, Stages, encode, fit, objects
+from wmrl_gym.world_models.outcome.forests import PRIOR_STD, Evidence, Fit, Stages, encode, fit, objects
 
 EncoderChoice = Literal["tfidf", "hashing", "none"]
 _BY_NAME: dict[str, type[TextEncoder]] = {each.kind: each for each in (TfidfEncoder, HashingEncoder, NoEncoder)}

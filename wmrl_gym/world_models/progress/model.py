@@ -17,7 +17,7 @@ from wmrl_gym.data.transitions import Transitions
 from wmrl_gym.world_models.base import Interface, Observed, PairKind, Prediction, RewardModel, WorldModelError
 from wmrl_gym.world_models.progress.clips import Assembler, Clip, ClipSampler, TrainSettings, clip_of, rgb
 from wmrl_gym.world_models.progress.networks import train, vision_of
-from wmrl_gym.world_models.sentences import sentence_encoder
+from wmrl_gym.world_models.sentence_encoders import sentence_encoder
 from wmrl_gym.world_models.storage import Layout
 from wmrl_gym.world_models.torch_state import learning, predicting
 

