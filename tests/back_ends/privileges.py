@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
+import pwd
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from wmrl_gym.sandbox import ExecutionResult, Limits
 
+ROOT = Path(__file__).resolve().parents[2]
 UID = 54321
 ONE_USER = ["unshare", "--user", "--map-root-user"]
 """Before a command: root in a user namespace in which there is no other user, as in a rootless container."""
@@ -41,13 +45,12 @@ with LocalSandbox(preimport=(), warm=sys.argv[2] == "warm") as sandbox:
 
 def as_ordinary_user() -> list[str]:
     """Before a command: an ordinary user who can reach this interpreter, wherever it is."""
-    return [sys.executable, __file__]
+    return [sys.executable, __file__, str(UID)]
 
 
 def environment(**variables: str) -> dict[str, str]:
     """Of a process that imports the package from here."""
-    root = str(Path(__file__).parents[2])
-    return {"PATH": os.environ["PATH"], "PYTHONPATH": root, "PYTHONDONTWRITEBYTECODE": "1", **variables}
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **variables}
 
 
 class SandboxElsewhere:
@@ -89,39 +92,57 @@ class SandboxElsewhere:
     def close(self) -> None:
         """End the process."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # it has ended already, and said why
+            self._process.stdin.close()
         self._process.wait(timeout=60)
         self._answers.close()
 
 
-def _become_ordinary(command: list[str]) -> None:
-    """Execute a command as an ordinary user, with this interpreter's folder opened to all in a mount namespace of its own."""
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-        if libc.mount(source.encode(), target.encode(), kind.encode() or None, ctypes.c_ulong(flags), options.encode() or None):
-            raise OSError(ctypes.get_errno(), f"mount {source} on {target}")
-
-    if libc.unshare(0x20000):
-        raise OSError(ctypes.get_errno(), "unshare")
-    mount("none", "/", "", 16384 | 1 << 18)
-    home = os.path.expanduser("~root")
-    for path in (os.path.realpath(sys.executable), sys.prefix):
-        if path.startswith(f"{home}/"):  # closed to others
-            part = os.path.join(home, path[len(home) + 1 :].split("/")[0])
-            fd = os.open(part, os.O_PATH)
-            mount("tmpfs", home, "tmpfs", 0, "mode=0755")
-            os.mkdir(part)
-            mount(f"/proc/self/fd/{fd}", part, "", 4096 | 16384)
-            break
+def _become_ordinary(user: str, command: list[str]) -> None:
+    """Execute a command as a user, a name or a number, who can reach this interpreter, this checkout and this folder."""
+    try:
+        known = pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user)
+        uid, gid, home = known.pw_uid, known.pw_gid, known.pw_dir
+    except KeyError:  # a number may have no name
+        uid, gid, home = int(user), int(user), "/nonexistent"
+    _open_to_all({sys.prefix, sys.base_prefix, str(ROOT), os.getcwd()})
     os.setgroups([])
-    os.setresgid(UID, UID, UID)
-    os.setresuid(UID, UID, UID)
-    os.environ["HOME"] = "/nonexistent"
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    os.environ["HOME"] = home
     os.execvp(command[0], command)
 
 
+def _open_to_all(paths: set[str]) -> None:
+    """Have everyone reach ``paths`` through folders that are closed to others, in a mount namespace of this process's own."""
+    closed: dict[Path, list[Path]] = {}
+    for path in sorted(map(Path, paths)):
+        first = next((each for each in reversed(path.parents) if not each.stat().st_mode & 0o001), None)
+        if first is not None and not any(path.is_relative_to(other) for other in closed.get(first, ())):
+            closed.setdefault(first, []).append(path)
+    if closed:
+        _call("unshare", 0x20000)
+        _mount("none", "/", "", 16384 | 1 << 18)
+    os.umask(0o022)
+    for folder, inside in closed.items():
+        opened = {path: os.open(path, os.O_PATH) for path in inside}
+        _mount("tmpfs", str(folder), "tmpfs", 0, "mode=0755")
+        for path, fd in opened.items():
+            path.mkdir(parents=True)
+            _mount(f"/proc/self/fd/{fd}", str(path), "", 4096 | 16384)
+            os.close(fd)
+    os.chdir(os.getcwd())  # by its path, where it may have been covered
+
+
+def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    words = (source.encode(), target.encode(), kind.encode() or None)
+    _call("mount", *words, ctypes.c_ulong(flags), options.encode() or None)
+
+
+def _call(name: str, *arguments: Any) -> None:
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments):
+        raise OSError(ctypes.get_errno(), f"{name}{arguments}: {os.strerror(ctypes.get_errno())}")
+
+
 if __name__ == "__main__":
-    _become_ordinary(sys.argv[1:])
+    _become_ordinary(sys.argv[1], sys.argv[2:])
