@@ -1,4 +1,4 @@
-"""A learnt model of an environment that it was never told about: fit it, measure it, save it, step it.
+"""A model that learns the dynamics of an environment from its steps alone: fit it, measure it, save it, step it.
 
 An ensemble learns Hopper's dynamics from a few thousand real steps, and is compared with real episodes that it has not seen: how
 far off its rewards are, whether it knows how sure it can be, whether it knows when the hopper falls, and how errors grow the

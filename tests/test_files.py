@@ -52,6 +52,8 @@ def test_two_writers_of_one_path_do_not_meet(tmp_path: Path) -> None:
         (errno.EROFS, "the file system is read-only"),
         (errno.EACCES, "there is no permission to write there"),
         (errno.EDQUOT, "the disk quota is used up"),
+        (errno.EEXIST, "what is there is a file, not a folder"),
+        (errno.ENAMETOOLONG, "a name in its path is too long"),
     ],
 )
 def test_a_place_that_cannot_be_written_is_named_with_what_to_do(tmp_path: Path, number: int, why: str) -> None:

@@ -50,7 +50,7 @@ class Outcome:
     peak_memory_mb: NDArray[np.float64] = None  # type: ignore[assignment]  # filled in below
 
     def __post_init__(self) -> None:
-        """Where memory is not said, it is 0."""
+        """Set memory to 0 where it was not given."""
         if self.peak_memory_mb is None:
             object.__setattr__(self, "peak_memory_mb", np.zeros(len(self.cpu_s)))
 

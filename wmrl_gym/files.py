@@ -1,4 +1,4 @@
-"""Files that are there whole or as they were before, whoever else writes beside them and whenever a process is killed."""
+"""Writes files so that each is complete or as it was before, even if a process is killed or several write at once."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ _REASONS = {
     errno.EPERM: "there is no permission to write there",
     errno.ENOENT: "the folder above it does not exist, and cannot be made",
     errno.ENOTDIR: "a part of its path is a file",
+    errno.EEXIST: "what is there is a file, not a folder",
+    errno.EISDIR: "what is there is a folder, not a file",
+    errno.ENAMETOOLONG: "a name in its path is too long",
+    errno.ELOOP: "a link in its path leads back to itself",
 }
 
 
@@ -37,7 +41,7 @@ class CannotWrite(OSError):
 
 @contextlib.contextmanager
 def writing(path: str | Path, *, advice: str) -> Iterator[None]:
-    """Say of every failure to write in the block which place it was for, and what to do.
+    """Turn a failure to write in the block into an error that names the place and says what to do.
 
     Args:
         path: what is written.
@@ -54,8 +58,8 @@ def writing(path: str | Path, *, advice: str) -> Iterator[None]:
         if error.errno not in _REASONS:
             raise
         where = "" if error.filename is None or str(error.filename) == str(path) else f" (at {error.filename})"
-        told = f"cannot write {path}{where}: {_REASONS[error.errno]}; {advice}"
-        raise CannotWrite(error.errno, told) from error
+        message = f"cannot write {path}{where}: {_REASONS[error.errno]}; {advice}"
+        raise CannotWrite(error.errno, message) from error
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
@@ -109,13 +113,13 @@ def folder_made_anew(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked(folder: Path, *, waiting: Callable[[], Any] = lambda: None) -> Iterator[None]:
-    """Be the only one who works in a folder, which is made where it is missing; wait for whoever does now.
+    """Lock a folder for the block, so that only one process works in it; it is made where it is missing.
 
     The lock ends with the process that holds it, however it ends; the file that is locked is removed with it.
 
     Args:
         folder: where a file ``.lock`` is made and locked.
-        waiting: called once, if somebody else works there.
+        waiting: called once, if another process works there.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path, told = folder / ".lock", False

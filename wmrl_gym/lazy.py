@@ -1,8 +1,9 @@
-"""Names of a package that are imported when they are first asked for, so that importing the package stays cheap."""
+"""Names of a module that are looked up when they are first asked for: heavy imports, and names of former versions."""
 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -31,3 +32,22 @@ def lazy(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any]
         return sorted({*held.get("__all__", held), *modules, *(name for name in held if name.startswith("__"))})
 
     return get, names
+
+
+def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """``__getattr__`` for a module some of whose names have changed: the old names work, with a ``DeprecationWarning``.
+
+    Args:
+        module: its name, ``__name__``.
+        names: for each old name the new one, which may stand in another module: ``{"Cost": "wmrl_gym.engine.ledger.Cost"}``.
+    """
+
+    def get(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        new = names[name] if "." in names[name] else f"{module}.{names[name]}"
+        warnings.warn(f"{module}.{name} is {new} now; the old name goes with version 0.3", DeprecationWarning, stacklevel=2)
+        place, _, today = new.rpartition(".")
+        return getattr(import_module(place), today)
+
+    return get

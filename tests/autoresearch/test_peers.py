@@ -68,6 +68,8 @@ def test_dsbench_scores_linearly_between_its_baseline_and_the_truth(tasks: dict[
         (submission().replace(b"r3,", b"r99,"), "1 ids are missing and 1 are unknown"),
         (submission().replace(b"r3,3", b"r3,nan"), "'nan.0' in column 'y'|is not a finite number"),
         (submission().replace(b"r3,3.0", b"r3,"), "is missing"),
+        (submission().replace(b"r3,3.0", b"r3,1_0"), "'1_0' in column 'y' is not a finite number"),
+        (submission().replace(b"r3,3.0", "r3,\N{FULLWIDTH DIGIT THREE}".encode()), "is not a finite number"),
         (submission().replace(b"r3,3.0", b"r3,3.0,1"), "fields, expected 2"),
         (submission().replace(b"r3,3.0", b"r3,-1"), "y must not be negative"),
         (b"\xff\xfe", "not UTF-8"),
@@ -133,3 +135,25 @@ def test_a_folder_that_is_no_task_says_what_would_be(tmp_path: Path) -> None:
 def test_designs_are_not_for_competitions_that_do_not_say_what_to_predict(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="use wmrl/AutoResearch-v0"):
         AutoResearchDesign(write_mle_bench(tmp_path / "small"))
+
+
+def test_answers_that_code_would_see_are_refused(tmp_path: Path) -> None:
+    root = LAYOUTS["mle-bench"](tmp_path / "small")
+    (root / "config.yaml").write_text("dataset:\n  answers: prepared/public/sample_submission.csv\n")
+    with pytest.raises(TaskError, match="the answers lie in the folder that code sees"):
+        load_task(root)
+
+
+@pytest.mark.parametrize("scores", [[0.3, 0.1, 0.2], [0.2, 0.2, 0.2]])
+def test_a_board_whose_order_does_not_say_what_is_better_is_refused(tmp_path: Path, scores: list[float]) -> None:
+    root = write_mle_bench(tmp_path / "small")
+    (root / "leaderboard.csv").write_text("score\n" + "".join(f"{score}\n" for score in scores))
+    with pytest.raises(TaskError, match="its scores are not sorted from best to worst: sort them"):
+        load_task(root)
+
+
+def test_what_a_metric_prints_is_no_answer_whatever_way_it_prints(tmp_path: Path) -> None:
+    root = write_mle_bench(tmp_path / "small")
+    noisy = "import atexit, os\natexit.register(lambda: os.write(1, b'bye'))\nos.write(1, b'hello')\n"
+    (root / "grade.py").write_text(noisy + (root / "grade.py").read_text())
+    assert load_task(root).leaderboard is not None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -108,6 +111,24 @@ def test_values_that_the_installed_class_refuses_are_seen_also_behind_a_star() -
 def test_nothing_private_is_imported_for_a_scripts_sake() -> None:
     code = "from sklearn._loss import HalfSquaredError\nfrom sklearn.tests.test_common import x\nfrom sklearn import svm, nowhere"
     assert failing_imports(facts_of(code)) == {"sklearn._loss", "sklearn.tests.test_common", "sklearn.nowhere"}
+
+
+def test_no_script_brings_other_libraries_or_changes_scikit_learn() -> None:
+    script = """
+import sys
+from wmrl_gym.envs.autoresearch.static.checks import failing_imports
+from wmrl_gym.envs.autoresearch.static.scripts import read_script
+
+def missing(code):
+    return failing_imports(read_script(code).facts)
+
+halving = "from sklearn.model_selection import HalvingGridSearchCV"
+assert missing("from sklearn.externals.array_api_compat.torch import abs") == set()
+assert missing("from sklearn.experimental import enable_halving_search_cv\\n" + halving) == set()
+assert missing(halving) == {"sklearn.model_selection.HalvingGridSearchCV"}, "whatever another script has imported"
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_columns_that_a_script_makes_are_its_own() -> None:

@@ -89,3 +89,19 @@ def test_two_commands_with_one_folder_take_turns(tmp_path: Path) -> None:
     assert (info["total_episodes"], info["total_frames"]) == (12, dataset.total_steps)
     left = {path.name for path in (tmp_path / "out").rglob("*") if ".part" in path.name or ".old" in path.name}
     assert left == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no_such_module:CartPole-v1"], "No module named 'no_such_module'"),
+        (["CartPole-v1", "--set", "gravity=1"], "unexpected keyword argument 'gravity'"),
+        (["CartPole-v1", "--task", "drawer-open"], "unexpected keyword argument 'task'"),
+        (["CartPole-v1", "--name", "mine"], "--name must end with a version, such as -v0, got 'mine'"),
+    ],
+)
+def test_what_cannot_be_collected_is_one_line(
+    arguments: list[str], message: str, *, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["collect", *arguments, "--episodes", "1", "--out", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err

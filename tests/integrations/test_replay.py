@@ -80,12 +80,12 @@ def test_sampled_rewards_are_what_the_wrappers_would_pay_now(algorithm: Any, kin
     venv = sb3.to_vec_env(stack(kind))
     model = algorithm("MlpPolicy", venv, **OPTIONS, **sb3.relabelled(venv)).learn(300)
     buffer = model.replay_buffer
-    f = venv.envs.core.calibration
+    f = venv.envs.correction.calibration
     steps, slots = (grid.ravel() for grid in np.meshgrid(np.arange(buffer.pos), np.arange(4), indexing="ij"))
     rewards = buffer.rewards_at(steps, slots)
     raw, real = buffer.kept["wm_reward"][steps, slots], buffer.kept["real_reward"][steps, slots]
     imagined = np.isnan(real)
-    depths = venv.envs.core.contexts(buffer.kept["context"][steps, slots], buffer.kept["depth"][steps, slots])
+    depths = venv.envs.correction.contexts(buffer.kept["context"][steps, slots], buffer.kept["depth"][steps, slots])
     np.testing.assert_allclose(rewards[imagined], f.predict(raw[imagined], context=depths[imagined]), rtol=1e-5)
     np.testing.assert_allclose(rewards[~imagined], real[~imagined], rtol=1e-5)
     # What was paid at the time was too much; now f knows.
@@ -105,8 +105,8 @@ def test_the_residual_form_is_relabelled_too() -> None:
     buffer: Any = model.replay_buffer
     step, slot = (where[-1:] for where in np.nonzero(np.isfinite(buffer.kept["real_reward"][: buffer.pos])))
     row = {name: values[step, slot] for name, values in buffer.kept.items()}
-    f = venv.envs.env.core.calibrated(row["wm_reward"], row["wm_reward_std"], row["context"], row["depth"]).value
-    gain = venv.envs.core.gain(row["propensity"])
+    f = venv.envs.env.correction.calibrated(row["wm_reward"], row["wm_reward_std"], row["context"], row["depth"]).value
+    gain = venv.envs.correction.gain(row["propensity"])
     np.testing.assert_allclose(buffer.rewards_at(step, slot), f + gain * (row["real_reward"] - f), rtol=1e-5)
     venv.close()
 
@@ -141,7 +141,7 @@ def test_late_truths_are_taken_over_as_they_arrive(residual: bool) -> None:
     np.testing.assert_allclose(real, raw - 0.5, atol=1e-5)
     assert len(buffer._where) <= 4 * 5  # of episodes still under way
     if residual:
-        assert len(venv.envs.core._waiting) <= 4 * 5
+        assert len(venv.envs.correction._waiting) <= 4 * 5
     venv.close()
 
 
@@ -220,8 +220,8 @@ def test_a_guard_below_holds_replayed_rewards_down() -> None:
     bandit = Bandit(max_turns=1)
     envs = corrected(bandit, Spiked(bandit), num_envs=8, anchors=0.2, update_every=0, autoreset_mode=SAME)
     guarded = OnlineDebiasing(envs.unwrapped, pessimism=1.0)
-    guarded.core.guard.learn(np.linspace(0.1, 0.8, 200), np.linspace(0.1, 0.8, 200))  # type: ignore[union-attr]
-    said = guarded.core.calibrated(np.array([0.97]), np.array([0.05]), np.zeros(1, np.int64), np.ones(1, np.int64))  # type: ignore[attr-defined]
+    guarded.correction.guard.learn(np.linspace(0.1, 0.8, 200), np.linspace(0.1, 0.8, 200))  # type: ignore[union-attr]
+    said = guarded.correction.calibrated(np.array([0.97]), np.array([0.05]), np.zeros(1, np.int64), np.ones(1, np.int64))  # type: ignore[attr-defined]
     assert said.unconfirmed.all()
     assert said.value[0] < 0.9
     envs.close()

@@ -270,3 +270,36 @@ def test_a_server_that_wants_another_name_for_the_greatest_length_is_asked_by_th
     assert [reply.text for reply in replies if reply] == ["77", "77"]
     assert ["max_tokens" in body for body in server.requests] == [True, False, False], "it is learnt once"
     assert asking.counts["refused"] == 0
+
+
+def test_all_questions_that_were_in_flight_are_asked_again_by_the_newer_name() -> None:
+    def newer(handler: Handler, body: dict[str, Any]) -> None:
+        if "max_tokens" in body:
+            assert handler.server.crowded.wait(30), "the crowd never came"
+            handler.send(b'{"error": {"message": "Use max_completion_tokens instead."}}', status=400)
+        else:
+            handler.send(completion("yes"))
+
+    with serving(newer) as server:
+        server.crowd = 8
+        replies = client(server.url).ask([question(number) for number in range(8)])
+    assert [reply.text for reply in replies if reply] == ["yes"] * 8
+
+
+def test_of_a_message_in_parts_the_text_is_the_reply() -> None:
+    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "no"}]}, {"type": "text", "text": "y"}]
+    parts += [{"type": "text", "text": "es"}]
+    with serving(lambda handler, body: handler.send(completion(parts))) as server:
+        (reply,) = client(server.url).ask([question()])
+    assert reply is not None
+    assert reply.text == "yes"
+
+
+@pytest.mark.parametrize(
+    "parts", [[], ["yes"], [{"type": "text"}], [{"type": "thinking", "thinking": []}], [{"type": "text", "text": 3}]]
+)
+def test_a_message_in_parts_without_text_is_no_reply(parts: list[Any]) -> None:
+    with serving(lambda handler, body: handler.send(completion(parts))) as server:
+        asking = client(server.url, retries=0)
+        assert asking.ask([question()]) == [None]
+    assert asking.counts["garbled"] == 1

@@ -110,6 +110,13 @@ def test_a_thought_is_no_answer(begin: str, end: str) -> None:
     assert parse(f"{begin}{'x' * 50_000}{draft}", FORM) is None, "however long"
 
 
+@pytest.mark.parametrize("message", ["<think>", "</think> 3", "[THINK]", "a {} <think>"])
+def test_an_answer_that_quotes_a_mark_of_thoughts_is_an_answer(message: str) -> None:
+    answer = FAILED | {"message": message}
+    assert parse(json.dumps(answer), FORM) == answer
+    assert parse(f"\n{json.dumps(answer)}\n", FORM, cut_off=True) == answer
+
+
 def test_what_was_cut_off_is_an_answer_only_where_it_begins_with_one() -> None:
     answer = json.dumps(VALID)
     assert parse(f"I wonder: {answer}? Or perhaps", FORM, cut_off=True) is None
@@ -117,3 +124,9 @@ def test_what_was_cut_off_is_an_answer_only_where_it_begins_with_one() -> None:
     assert parse(f"{answer} This is because", FORM, cut_off=True) == VALID
     assert parse(f"```json\n{answer}\n``` This is because {json.dumps(FAILED)}", FORM, cut_off=True) == VALID
     assert parse(answer[:-3], FORM, cut_off=True) is None
+
+
+def test_an_answer_behind_any_number_of_braces_is_found_and_deep_nonsense_is_left() -> None:
+    assert parse("{" * 15_000 + json.dumps(VALID), FORM) == VALID
+    assert parse('{"":[0,' * 2_900, FORM) is None
+    assert parse(f"first {json.dumps(VALID)}, then {'{x} ' * 10} and so on", FORM) == VALID

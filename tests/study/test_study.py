@@ -19,7 +19,7 @@ from wmrl_gym.commands.doctor import show
 from wmrl_gym.doctor import Finding
 from wmrl_gym.sandbox import Sandbox
 from wmrl_gym.study.config import StudyConfig
-from wmrl_gym.study.evaluation import Grade, mean_and_error
+from wmrl_gym.study.evaluation import GradedEpisode, mean_and_error
 from wmrl_gym.study.run import Study, StudyMismatch
 from wmrl_gym.study.summary import Point, Row, sentence, table, time_to_reach
 from wmrl_gym.study.training import MeteredSandbox, anchor_choices, environments, open_sandbox
@@ -137,7 +137,7 @@ def test_time_to_reach_interpolates_and_knows_never() -> None:
 
 
 def test_means_and_errors_are_over_episodes() -> None:
-    grades = [Grade("a", 0.5, 0.0), Grade("a", 0.7, 0.4), Grade("b", 0.9, 0.8)]
+    grades = [GradedEpisode("a", 0.5, 0.0), GradedEpisode("a", 0.7, 0.4), GradedEpisode("b", 0.9, 0.8)]
     assert mean_and_error(grades, "reward") == (pytest.approx(0.7), pytest.approx(0.2 / 3**0.5))
 
 

@@ -85,6 +85,7 @@ def without(key: str) -> Callable[[str], str]:
     [
         (lambda text: text[: len(text) // 2], "is damaged"),
         (lambda text: "[]", "is damaged"),
+        (lambda text: "[" * 100_000, "is damaged: RecursionError"),
         (without("format"), "is damaged: KeyError"),
         (changed("format", 99), r"of format 99, expected \w+ of format \d"),
         (changed("model", "Oracle"), r"holds Oracle of format \d, expected \w+ of format \d"),
@@ -105,6 +106,9 @@ def test_damaged_or_missing_arrays_are_said(kind: str, tmp_path: Path) -> None:
         load_model(tmp_path)
     arrays.unlink()
     with pytest.raises(WorldModelError, match=rf"{arrays.name} is missing"):
+        load_model(tmp_path)
+    arrays.mkdir()
+    with pytest.raises(WorldModelError, match="is damaged: "):
         load_model(tmp_path)
 
 

@@ -138,6 +138,7 @@ def test_what_is_collected_from_a_factored_environment_can_be_learnt_from(tmp_pa
         (["fit", "DATASET", "--held-out", "1"], r"held_out must lie in [0, 1), got 1.0"),
         (["fit", "DATASET", "--model", "outcome"], "OutcomeModel needs a factored environment"),
         (["fit", "wmrl/nothing-v0"], "there is no Minari data set wmrl/nothing-v0"),
+        (["fit", "DATASET", "--set", f"depth={'[' * 100_000}"], "EnsembleDynamics does not take these settings"),
         (["fidelity", "EMPTY", "DATASET"], "no world model is saved in"),
     ],
 )
@@ -154,3 +155,25 @@ def test_a_saved_model_is_loaded_whatever_its_kind(tmp_path: Path) -> None:
     model = load_model(tmp_path)
     assert isinstance(model, EnsembleDynamics)
     assert model.settings.hidden == (8, 8)
+
+
+@pytest.mark.parametrize("command", ["fit", "fidelity"])
+@pytest.mark.parametrize("document", ["", "[]", "null", "{}", '{"plan": 3}', "[" * 100_000])
+def test_another_programs_fit_json_is_one_line(
+    document: str, command: str, *, cartpole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "fit"
+    folder.mkdir()
+    (folder / "fit.json").write_text(document)
+    where = [str(cartpole), "--out", str(folder)] if command == "fit" else [str(folder), str(cartpole)]
+    assert main([command, *where]) == 2
+    assert "fit.json is not the document of a fit, or is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("out", ["file", "x" * 300])
+def test_a_place_that_can_be_no_folder_is_one_line(
+    out: str, *, cartpole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["fit", str(cartpole), "--out", str(tmp_path / out)]) == 2
+    assert "choose another folder with --out" in capsys.readouterr().err

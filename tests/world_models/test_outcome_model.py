@@ -20,7 +20,7 @@ from wmrl_gym.factored import Outcome
 from wmrl_gym.sandbox import Limits
 from wmrl_gym.spaces import UnicodeText
 from wmrl_gym.world_models import Interface, OutcomeModel, WorldModelError, check_world_model
-from wmrl_gym.world_models.outcome.forests import BaggedTrees, Calibration
+from wmrl_gym.world_models.outcome.forests import BaggedTrees, StatusCalibration
 
 
 def every_design(task: int) -> BanditAttempt:
@@ -224,7 +224,7 @@ def test_probabilities_of_statuses_are_calibrated(n_trees: int, sharpness: float
     status = (rng.random(1500) < truth).astype(np.int64)
     trees = BaggedTrees(n_trees).fit(x[:700], np.eye(2)[status[:700]])
     judged = np.isfinite(trees.held_out_mean).all(axis=1)
-    calibration = Calibration.fitted(trees.held_out_mean[judged], status[:700][judged])
+    calibration = StatusCalibration.fitted(trees.held_out_mean[judged], status[:700][judged])
     raw = trees.predict(x[700:])[0]
     calibrated = calibration(raw)
     np.testing.assert_allclose(calibrated.sum(axis=1), 1.0)

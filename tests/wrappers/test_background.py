@@ -97,7 +97,7 @@ def test_runs_in_flight_are_run_again_after_resuming_and_tell_the_same() -> None
         first, second = (getattr(pairs, name)[rows] for pairs, rows in zip(streams, order, strict=True))
         np.testing.assert_array_equal(first, second)
     x = np.linspace(0, 1, 20)
-    np.testing.assert_allclose(stack.core.calibration.predict(x), resumed.core.calibration.predict(x), atol=1e-12)
+    np.testing.assert_allclose(stack.correction.calibration.predict(x), resumed.correction.calibration.predict(x), atol=1e-12)
     stack.close()
     resumed.close()
 
@@ -130,8 +130,8 @@ def test_the_fit_is_the_same_in_whatever_order_executions_finish() -> None:
         for each in actions(2):
             stack.step(each)
         assert envs.engine.wait(60)
-        stack.core.learn()
-        fits.append(stack.core.calibration.predict(np.linspace(0, 1, 30)))
+        stack.correction.learn()
+        fits.append(stack.correction.calibration.predict(np.linspace(0, 1, 30)))
         assert envs.engine.stream.added == 8
         stack.close()
     np.testing.assert_allclose(fits[0], fits[1], atol=1e-12)

@@ -51,7 +51,7 @@ def acted_upon(envs: Any) -> set[bytes]:
 
 def anchors_finish(envs: Any, seed: int = 0) -> None:
     envs.reset(seed=seed)
-    while envs.engine.episodes.opened.any():
+    while envs.engine.episodes.is_real.any():
         envs.step(np.ones(envs.num_envs, int))
 
 

@@ -179,6 +179,6 @@ def test_a_reset_with_a_seed_does_not_mix_groups_of_two_runs() -> None:
     envs.step(np.ones((4, 2), int))  # half of a group
     envs.reset(seed=0)
     envs.step(np.ones((4, 2), int))  # the same half, of another run
-    assert envs.core.weight.n_groups == 0
-    assert sorted(len(members) for members in envs.core._partial.values()) == [4, 4]
+    assert envs.correction.weight.n_groups == 0
+    assert sorted(len(members) for members in envs.correction._partial.values()) == [4, 4]
     envs.close()

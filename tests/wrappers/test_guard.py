@@ -49,7 +49,7 @@ def trained(bandit: Bandit, **options: Any) -> tuple[Any, Any]:
     stack = OnlineDebiasing(envs, pessimism=1.0)
     stack.reset(seed=0)
     rng = np.random.default_rng(0)
-    while not stack.core.guard.ready:
+    while not stack.correction.guard.ready:
         stack.step(np.stack([rng.integers(1, 3, 8), rng.integers(0, 4, 8)], axis=1))
     return envs, stack
 
@@ -78,7 +78,7 @@ def test_a_residual_above_pays_the_truth_of_what_was_executed_for_its_prediction
     stack = ResidualCorrection(OnlineDebiasing(envs, pessimism=1.0))
     stack.reset(seed=0)
     rng = np.random.default_rng(0)
-    while not stack.env.core.guard.ready:
+    while not stack.env.correction.guard.ready:
         stack.step(np.stack([rng.integers(1, 3, 8), rng.integers(0, 4, 8)], axis=1))
     _, reward, *_ = stack.step(np.full((8, 2), 3))
     np.testing.assert_allclose(reward, 0.1)
@@ -125,7 +125,7 @@ def test_dense_rewards_execute_an_episode_once_up_to_where_it_was_unconfirmed() 
         seed=1,
     )
     stack = OnlineDebiasing(envs, reward_range=(0.0, 4.0), pessimism=1.0)
-    stack.core.guard.learn(np.ones(64), np.ones(64))
+    stack.correction.guard.learn(np.ones(64), np.ones(64))
     stack.reset(seed=1)
     for _ in range(40):
         stack.step(np.zeros(2, int))

@@ -148,7 +148,7 @@ def test_a_run_resumed_from_a_saved_state_equals_one_never_stopped(tmp_path: Pat
     never.learn_from(recorded())
     never.reset(seed=1)
     # Plain environments are saved between real episodes.
-    while never.engine.episodes.opened.any() or never.last_cost["executions"] == 0:
+    while never.engine.episodes.is_real.any() or never.last_cost["executions"] == 0:
         go(never, 1)
     state = never.state_dict()
     model.save(tmp_path)
@@ -210,7 +210,7 @@ def test_a_model_that_does_not_learn_is_refused_unless_rollouts_branch() -> None
     branching = WorldModelWrapper(gym.make("CartPole-v1"), Drift(), anchors=0.0, start_states="buffer", seed=0)
     branching.learn_from(steps)
     branching.reset(seed=0)
-    branching.engine.episodes.opened[:] = False
+    branching.engine.episodes.is_real[:] = False
     observation, _ = branching.reset()
     assert observation in steps.observation
     env.close()

@@ -87,9 +87,9 @@ def test_errors_that_grow_with_depth_are_taken_out_at_each_depth(mode: Any) -> N
 
 def test_pairs_keep_the_depth_and_classes_double() -> None:
     stack, _, _ = walked("open_loop")
-    pairs, _ = stack.core.stream.since(0)
+    pairs, _ = stack.correction.stream.since(0)
     assert set(pairs.step) == set(range(1, 17))
-    labels = stack.core.contexts(np.zeros(16, np.int64), np.arange(1, 17))
+    labels = stack.correction.contexts(np.zeros(16, np.int64), np.arange(1, 17))
     assert [np.flatnonzero(labels == label).tolist() for label in np.unique(labels)] == [
         [0],
         [1, 2],

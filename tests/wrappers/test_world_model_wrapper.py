@@ -221,7 +221,7 @@ def test_f_is_applied_before_the_steps_own_pair_is_learnt() -> None:
     env = OnlineDebiasing(WorldModelWrapper(FactoredEnv(bandit), inflated(bandit), anchors=1.0, update_every=0))
     _, first = run(env, 1)[0]
     assert first["calibrated_reward"] == first["wm_reward"]  # no pair had arrived: the identity
-    assert env.core.calibration.n_pairs == 1
+    assert env.correction.calibration.n_pairs == 1
 
 
 def test_the_residual_form_is_f_plus_gain_times_what_f_missed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
         options = _options(arguments.set, arguments.task)
         if arguments.episodes < 1:
             raise ValueError(f"--episodes must be at least 1, got {arguments.episodes}")
-        env = gym.make(arguments.env, **options)
+        if arguments.name is not None and not re.search(r"-v\d+$", arguments.name):
+            raise ValueError(f"--name must end with a version, such as -v0, got {arguments.name!r}")
+        env = _made(arguments.env, options)
         if arguments.out is None:
             arguments.out = Path("runs/collect") / arguments.env.rpartition("/")[2].removesuffix("-v0")
         try:
@@ -52,6 +55,20 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"wmrl collect: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _made(name: str, options: dict[str, Any]) -> Any:
+    """The environment of that id.
+
+    Raises:
+        ValueError: it does not take these options, or the module that registers it is not there.
+    """
+    import gymnasium as gym
+
+    try:
+        return gym.make(name, **options)
+    except (TypeError, AttributeError, ImportError) as error:
+        raise ValueError(f"{name} cannot be made with the options {options}: {error}") from error
 
 
 def _collect(env: Any, arguments: argparse.Namespace, options: dict[str, Any], *, formats: list[str], console: Any) -> None:

@@ -66,8 +66,8 @@ def _backend(arguments: argparse.Namespace) -> dict[str, Any]:
 
     changes = settings_of(arguments.backend_set)
     if (arguments.model == "llm") != (arguments.backend is not None):
-        told = "llm needs to know what will answer it" if arguments.model == "llm" else f"{arguments.model} asks nobody"
-        raise ValueError(f"{told}: --backend goes with --model llm")
+        problem = "llm needs to know what will answer it" if arguments.model == "llm" else f"{arguments.model} asks nobody"
+        raise ValueError(f"{problem}: --backend goes with --model llm")
     if arguments.backend is None:
         return {}
     if "api_key" in changes:
@@ -85,9 +85,9 @@ def _fit(fit: Any, console: Any) -> dict[str, float]:
     with Progress(*columns, TextColumn("{task.fields[said]}", markup=False), console=console) as bars:
         bar = bars.add_task("fit", total=len(fit.training), completed=fit.done, said="")
 
-        def told(episodes: int, measures: dict[str, float]) -> None:
+        def advance(episodes: int, measures: dict[str, float]) -> None:
             error = measures.get("wm/reward_error", measures.get("wm/held_out_rmse"))
             bars.update(bar, advance=episodes, said="" if error is None else f"held-out reward error {error:.4g}")
 
-        result: dict[str, float] = fit.run(told)
+        result: dict[str, float] = fit.run(advance)
         return result

@@ -28,7 +28,7 @@ def settings_of(given: list[str]) -> dict[str, Any]:
             raise ValueError(f"--set takes KEY=VALUE, got {setting!r}")
         try:
             settings[key] = json.loads(value)
-        except json.JSONDecodeError:
+        except (json.JSONDecodeError, RecursionError):
             settings[key] = value
     return settings
 

@@ -54,7 +54,7 @@ class Groups:
         return int(((self.count > 0) & (largest <= 1e-12)).sum())
 
     def finish(self, value: Floats, centred: Floats, weight: ArrayLike | None) -> Advantages:
-        """``value`` times ``weight``, 0 where unused; ``centred`` is what tells degenerate groups."""
+        """``value`` times ``weight``, 0 where unused; degenerate are the groups in which ``centred`` does not vary."""
         w = 1.0 if weight is None else np.broadcast_to(np.asarray(weight, dtype=np.float64), value.shape)
         return Advantages(np.where(self.used, value * w, 0.0), self.used, self.skipped, self.degenerate(centred))
 

@@ -1,4 +1,4 @@
-"""What anchors say about bias, and how much of their residuals to pass on.
+"""Measures, from anchors, how biased predictions are, and so how much of the anchors' residuals to add to rewards.
 
 The noise of successive gradients is independent, their bias is not: the product of two successive residual gradients estimates
 the squared bias without the noise, while their own squares estimate squared bias plus variance. :class:`GradientEvidence` keeps
@@ -43,7 +43,7 @@ class GradientEvidence:
         self._steps = 0.0
 
     def update(self, gradients: Floats, *, n_anchors: int) -> None:
-        """One step.
+        """Take in the gradients of one step.
 
         Args:
             gradients: float64, shape (K + 1, D): the mean gradient that each prediction gives over all rollouts, and the mean
@@ -176,7 +176,7 @@ class AdaptiveKappa:
         return float(np.clip(bias / (bias + noise), self.floor, 1.0))
 
     def update(self, residual: ArrayLike, score: ArrayLike | None = None, *, predicted_gradient: ArrayLike | None = None) -> None:
-        """Graded anchors, as they come.
+        """Learn from graded anchors as they arrive.
 
         Args:
             residual: r - f, float64, shape (B,); not finite where unknown. A step without one known residual changes nothing.

@@ -1,4 +1,4 @@
-"""Monotone calibration: the map from a predicted reward to the real reward expected behind it.
+"""Monotone calibration: the map from a predicted reward to the real reward to be expected.
 
 A predicted reward is wrong in a systematic way, and the way drifts as the policy moves. A monotone map, refitted as anchor
 pairs arrive, removes what can be removed without reordering what the world model ranked right. An affine map would not do:
@@ -115,7 +115,7 @@ class BinnedIsotonic:
     def refit(self) -> None:
         """Fit the kept pairs. Without pairs in two different bins the map stays as it was."""
         x, y, _ = self._pairs.arrays()
-        # By the edges themselves, as the paper's release does it: int(bins * x) puts round rewards such as .3 elsewhere.
+        # By the edges themselves, as the paper's release does it: int(bins * x) puts round rewards such as .3 in another bin.
         cell = np.digitize(x, np.linspace(*self.reward_range, self.bins + 1)[1:-1])
         count = np.bincount(cell, minlength=self.bins).astype(np.float64)
         filled = count > 0

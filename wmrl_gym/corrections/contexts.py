@@ -1,4 +1,4 @@
-"""Calibrators built from calibrators: one a context, and one that forgets when the world model changes."""
+"""Calibrators made of calibrators: a map for each context, and a map that forgets when the world model changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inverse-variance denoising: trust each reward, and each gradient, by what its noise says.
+"""Inverse-variance denoising: weigh each reward, and each gradient, by how noisy it is.
 
 The anchors' gradient is clean and scarce (variance V_E), the world model's noisy and plentiful (V_WM). Both estimate the same
 gradient, so the best linear fusion weights each by its inverse variance, and ``V_E V_WM / (V_E + V_WM)`` is below either.
@@ -104,7 +104,7 @@ class AnchorWeight:
             self._scale = (self.target - 1.0) / self.disagreement
 
     def state_dict(self) -> dict[str, Any]:
-        """The running estimate, c, and the singletons that wait for company."""
+        """The running estimate, c, and the anchors that are still alone in their group."""
         return {
             "disagreement": self.disagreement,
             "n_groups": self.n_groups,

@@ -1,4 +1,4 @@
-"""The adaptive form: fuse truths and predictions by what their noise and their bias have been measured to be.
+"""The adaptive form: weighs true and predicted rewards by their noise and their bias, which are measured online.
 
 A step has one or more predictions of each reward (a calibrated one, a linear one, members of an ensemble) and the truth of its
 anchors. Each prediction gives a gradient from the rollouts that are no anchors and one from the anchors, the truth one from the
@@ -292,7 +292,7 @@ class FusedAdvantages:
 
 
 def _importance(size: int, graded: NDArray[np.bool_], propensity: ArrayLike | None) -> Floats:
-    """Inverse probabilities of the graded anchors, of mean 1; 1 elsewhere."""
+    """Inverse probabilities of the graded anchors, of mean 1; 1 for other rollouts."""
     share = np.ones(size)
     if propensity is not None and graded.any():
         inverse = 1.0 / as_floats("propensity", propensity, size=size)[graded]

@@ -173,7 +173,7 @@ class RewardFusion:
 
     @property
     def slope(self) -> float:
-        """The share of the gradient that the predictions carry, in [0.05, 1]: nothing is divided by nothing."""
+        """The share of the gradient that the predictions carry, in [0.05, 1]: never 0, since the weight divides by it."""
         crossed, square = self._products
         return float(np.clip(crossed / square, 0.05, 1.0)) if square > 0 else 1.0
 
@@ -186,14 +186,14 @@ class RewardFusion:
         return float(np.clip(model / (self.slope * anchor), 1.0 / self.fusion.most, self.fusion.most))
 
     def observe(self, paid: ArrayLike, context: ArrayLike | None = None) -> None:
-        """What imagined steps pay: float64, shape (B,), and their contexts, int64; not finite is left out."""
+        """Take in what imagined steps pay: float64, shape (B,), and their contexts, int64; what is not finite is left out."""
         f = as_floats("paid", paid)
         c = as_ints("context", context, size=f.size)
         known = np.isfinite(f)
         self._others.push(f[known], f[known], c[known])
 
     def update(self, calibrated: ArrayLike, real: ArrayLike, context: ArrayLike | None = None) -> None:
-        """Graded anchors, as they come: f, and the truth, float64, shape (B,) each; those not finite are left out."""
+        """Learn from graded anchors as they arrive: f, and the truth, float64, shape (B,) each; those not finite are left out."""
         f = as_floats("calibrated", calibrated)
         r = as_floats("real", real, size=f.size)
         c = as_ints("context", context, size=f.size)

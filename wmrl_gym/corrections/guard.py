@@ -41,7 +41,7 @@ class RewardGuard:
         pessimism: the standard errors k, above 0.
         recent: anchors that count as recent.
         least: of them, how many confirm a prediction.
-        after: anchors before anything is judged.
+        after: anchors that are needed before predictions are checked.
 
     Raises:
         ValueError: if an argument is out of its range.
@@ -65,11 +65,11 @@ class RewardGuard:
 
     @property
     def ready(self) -> bool:
-        """Whether enough anchors were seen to judge."""
+        """Whether enough anchors have arrived for predictions to be checked."""
         return len(self._pairs) >= self.after
 
     def learn(self, predicted: ArrayLike, real: ArrayLike, std: ArrayLike | None = None) -> None:
-        """Graded anchors: raw predictions, truths, and the model's standard deviations, float64, shape (B,) each."""
+        """Learn from graded anchors: raw predictions, truths, and the model's standard deviations, float64, shape (B,) each."""
         x = as_floats("predicted", predicted)
         r = as_floats("real", real, size=x.size)
         s = np.full(x.size, np.nan) if std is None else as_floats("std", std, size=x.size)

@@ -1,4 +1,4 @@
-"""What the anchors say of a correction at work: bias within groups, effective numbers, alarms."""
+"""Measures, from anchor pairs, how well a correction works: bias within groups, effective number of pairs, alarms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Residual correction: what an anchor's truth says about the reward that was predicted.
+"""Residual correction: adds to an anchor's predicted reward what its true reward shows to be missing.
 
 ``f + (kappa m / p)(r - f)``, with m = 1 on graded anchors and p the probability of being one, has the expectation ``f + kappa
 (E[r] - f)`` whatever f is: at kappa = 1 it is unbiased (the augmented inverse-propensity, or doubly robust, estimator). kappa

@@ -13,7 +13,7 @@ _MOMENTS = 5  # weight, and the running means of prediction, its square, its noi
 
 
 class RewardShrinkage:
-    """Moves each reward towards its group's mean as far as the noise of its prediction tells.
+    """Moves each predicted reward towards its group's mean: the noisier the prediction, the further.
 
     A prediction x of noise s, among rewards of variance t, is best read as ``m + t / (t + s^2) (x - m)`` (normal-normal Bayes,
     the prior being the group). A calibrated f(x) has been flattened already, by the factor that fits the *mean* noise; so after

@@ -286,7 +286,7 @@ def _open(source: str | Path) -> MinariDataset:
 
 @contextmanager
 def readable(source: str | Path) -> Iterator[None]:
-    """Say of every failure to read a data set in the block which one it is, and what to do.
+    """Turn a failure to read in the block into an error that names the data set and says what to do.
 
     Raises:
         ValueError: in place of the error of the library that reads.

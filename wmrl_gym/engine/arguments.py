@@ -1,4 +1,4 @@
-"""From what a user gives to what an engine needs: real execution, time limits, schedules, models."""
+"""Turns what a user passes into what an engine needs: the world model, the schedule of anchors, real execution, time limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TRANSPARENT = (OrderEnforcing, PassiveEnvChecker, RecordEpisodeStatistics, Time
 
 
 class SharedModel:
-    """A model in an environment's specification: copies of the specification share it, since weights may be large.
+    """Holds a world model in an environment's specification: copies of the specification share it, since weights may be large.
 
     Args:
         model: the world model.
@@ -39,7 +39,7 @@ class SharedModel:
 
 
 def model_of(given: Any) -> WorldModel:
-    """The model that an argument stands for.
+    """The world model that was passed as an argument, on its own or inside a specification.
 
     Raises:
         TypeError: it is none.
@@ -74,7 +74,7 @@ def build_engine(real: RealExecution, model: WorldModel, options: EngineOptions,
 
 
 def _bind(model: WorldModel, interface: Interface) -> None:
-    """Bind a model, unless what it has learnt is of other spaces."""
+    """Bind a model to an environment, and refuse one that was fitted to other spaces."""
     bound = model.interface
     if bound is not None and (bound.factored is None or interface.factored is None):  # outcomes are the same in any of its spaces
         for name in ("observation_space", "action_space"):
@@ -110,7 +110,7 @@ def schedule_of(anchors: float | Schedule, group_size: int | None) -> Schedule:
 
 
 def parts_of(env: gym.Env[Any, Any]) -> Factored[Any, Any] | None:
-    """The parts of a factored environment, unless a wrapper that may change its spaces or rewards stands around it."""
+    """The factored logic of ``env``; None where it has none, or where a wrapper around it may change its spaces or rewards."""
     factored = getattr(env.unwrapped, "factored", None)
     layer: Any = env
     while isinstance(layer, _TRANSPARENT):

@@ -79,7 +79,7 @@ class BackgroundAnchors:
 
 
 class Verification:
-    """Executes the imagined episodes that are asked for.
+    """Executes imagined episodes on request, because a reward predicted in them looks too good to be true.
 
     Args:
         real: real execution.

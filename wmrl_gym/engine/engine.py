@@ -27,7 +27,7 @@ _LONG = 1_000
 
 
 class Engine(Run):
-    """Steps slots in a world model, and the anchors among them for real.
+    """Steps many episodes at once: imagined ones in a world model, anchors for real.
 
     Every episode is decided at its start to be imagined or an anchor. A blocking anchor *is* the real episode, and the model
     predicts it on the side. A background anchor is imagined like any other, and its actions are then executed from the same
@@ -49,12 +49,12 @@ class Engine(Run):
         self._submit_recorded(slots)  # a limit outside may have cut these short
         episodes = self.episodes
         explicit = np.array([seed is not None or options is not None for seed in seeds])
-        unbranched = explicit | episodes.opened[slots]
+        unbranched = explicit | episodes.is_real[slots]
         start_seeds = self._decide(slots, seeds, options)
         episodes.limit[slots] = min(self.options.step_limit(self.buffer.added), NO_LIMIT)
 
         def reset(rows: NDArray[np.int64]) -> tuple[Any, StepInfo]:
-            return self.real.start(slots[rows], start_seeds[rows], options=options, keep=episodes.opened[slots[rows]])
+            return self.real.start(slots[rows], start_seeds[rows], options=options, keep=episodes.is_real[slots[rows]])
 
         if self.ledger.starts is None:
             real = np.ones(len(slots), bool)
@@ -64,7 +64,7 @@ class Engine(Run):
             observation, info = self.ledger.starts.mixed(episodes.group[slots], real=real, reset=reset, rng=self.rng)
         info.imagined = self.options.imagined_info
         episodes.context[slots], episodes.at_reset[slots] = info["context"], real
-        recorded = episodes.anchor[slots] & ~episodes.opened[slots]
+        recorded = episodes.anchor[slots] & ~episodes.is_real[slots]
         if recorded.any() or self.recorder.active:
             header = episodes.header(slots, start_seeds)
             replayable = (unbranched | (self.ledger.starts is None)) & ~episodes.anchor[slots]
@@ -87,8 +87,8 @@ class Engine(Run):
         prediction = self._imagine(at, len(slots), actions)
         self.episodes.steps[at] += 1
         result = self._from_prediction(at, len(slots), prediction)
-        if np.count_nonzero(self.episodes.opened):
-            rows = np.flatnonzero(self.episodes.opened[slots])
+        if np.count_nonzero(self.episodes.is_real):
+            rows = np.flatnonzero(self.episodes.is_real[slots])
             if len(rows):
                 result = self._execute(slots, rows, actions, prediction, result)
         if self.recorder.active:
@@ -106,11 +106,11 @@ class Engine(Run):
         if fitted:
             now.choose(slots, self._of_starts(slots, drawn, options))
         else:
-            # A model that knows nothing is no use: its episodes are real, whatever the schedule says.
+            # A model that has not been fitted predicts nothing: its episodes are real, whatever the schedule says.
             now.anchor[slots], now.propensity[slots] = True, 1.0
             if self.options.max_model_steps is not None:
                 self._warn_endless("this first episode is real, since the model knows nothing yet")
-        now.opened[slots] = now.anchor[slots] & (self.options.anchor_mode == "blocking" or not fitted)
+        now.is_real[slots] = now.anchor[slots] & (self.options.anchor_mode == "blocking" or not fitted)
         return drawn
 
     def _warn_endless(self, why: str) -> None:
@@ -193,7 +193,7 @@ class Engine(Run):
             info["pair"][rows[both]] = self.ledger.pair_up(at[both], prediction, rows[both], step.reward[both])
         self.ledger.unknown += int((~step.reward_valid).sum())
         ended = result.terminated[rows] | result.truncated[rows]
-        self.episodes.opened[at[ended]] = False
+        self.episodes.is_real[at[ended]] = False
         for steps in self.episodes.steps[at[ended]].tolist():
             self.ledger.spend(steps)
         if self.options.pairs == "teacher_forced":
@@ -203,7 +203,7 @@ class Engine(Run):
         return result
 
     def _put_real(self, rows: NDArray[np.int64], at: NDArray[np.int64], real: RealStep, result: Step) -> NDArray[np.bool_]:
-        """Put what real steps returned in the place of what was imagined; which of them pay a known reward, bool."""
+        """Replace imagined results by those of real steps; returns which of these pay a known reward: bool, shape (n,)."""
         step, info = real.step, result.info
         counted = step.reward_valid & step.reward_due
         result.reward[rows] = np.where(counted, step.reward, 0.0)

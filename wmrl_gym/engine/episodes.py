@@ -34,7 +34,7 @@ class Episodes:
         self._base = self.schedule = schedule
         n = num_slots
         self.number, self.group, self.steps, self.context = (np.zeros(n, np.int64) for _ in range(4))
-        self.anchor, self.opened, self.imagined_over, self.at_reset = (np.zeros(n, bool) for _ in range(4))
+        self.anchor, self.is_real, self.imagined_over, self.at_reset = (np.zeros(n, bool) for _ in range(4))
         self.propensity, self.limit = np.ones(n), np.full(n, NO_LIMIT)
         self.seed = 0
         self.run, self.next = 0, 0
@@ -134,7 +134,7 @@ class Episodes:
         """Go on from a saved state; :meth:`reseed` with its seed comes first."""
         self.changed()
         for name, value in state["arrays"].items():
-            setattr(self, name, value.copy())
+            setattr(self, "is_real" if name == "opened" else name, value.copy())  # as version 0.1 called it
         for name, value in state["counters"].items():
             setattr(self, name, value)
         if state["schedule"] is not None:
@@ -144,5 +144,5 @@ class Episodes:
 _RUN = 40
 """Bits of a group's number below those of its run."""
 _INFO = ("anchor", "group", "propensity", "context")
-_ARRAYS = ("number", "group", "steps", "context", "anchor", "opened", "imagined_over", "at_reset", "propensity", "limit")
+_ARRAYS = ("number", "group", "steps", "context", "anchor", "is_real", "imagined_over", "at_reset", "propensity", "limit")
 _COUNTERS = ("run", "next", "begun", "anchored")

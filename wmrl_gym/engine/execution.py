@@ -164,7 +164,7 @@ class RealExecution(ABC):
 
 
 def chooser(actions: Actions) -> Callable[[NDArray[np.bool_] | None], Any]:
-    """A function of the mask that gives the next action, None after the last."""
+    """Actions as a function: each call takes the mask of legal actions and gives the next action, None after the last."""
     if callable(actions):
         return actions
     left = iter(actions)

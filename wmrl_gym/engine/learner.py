@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from wmrl_gym.data import TransitionBuffer, Transitions
 from wmrl_gym.engine.execution import RealExecution, RealStep, unstack
 from wmrl_gym.engine.gym_execution import legal_sample
-from wmrl_gym.engine.options import Cost
+from wmrl_gym.engine.ledger import Cost
 from wmrl_gym.randomness import mix
 from wmrl_gym.samples import stack_samples
 from wmrl_gym.world_models import Interface, WorldModel
 
 
 class BackgroundUpdates:
-    """At most one update at a time, on a thread of its own; the thread that steps takes over what it learnt.
+    """Updates a world model on a thread of its own, one update at a time; the thread that steps applies the result.
 
     Args:
         model: one that ``learns_in_background``.
@@ -50,7 +50,7 @@ class BackgroundUpdates:
         self._running = self._thread.submit(self._compute, transitions, seed)
 
     def apply(self, *, wait: bool) -> tuple[dict[str, float], float] | None:
-        """Take over what has been learnt; None where nothing has, or not yet, unless ``wait``.
+        """Apply an update that has finished, or wait for it with ``wait``; None where there is none.
 
         Returns:
             The update's measures, and the seconds that it took.
@@ -80,7 +80,7 @@ class BackgroundUpdates:
 
 
 class Learner:
-    """Keeps a world model up with the real transitions.
+    """Updates a world model as real transitions arrive.
 
     Args:
         model: what learns.
@@ -136,11 +136,11 @@ class Learner:
         self.learnt = self.buffer.added
 
     def settle(self) -> None:
-        """Wait for an update in the background and take it over, so that all that :attr:`learnt` says is in the model."""
+        """Wait for an update in the background and apply it, so that the model knows all that :attr:`learnt` counts."""
         self._take_over(wait=True)
 
     def restore(self, learnt: int) -> None:
-        """Go on from a saved :attr:`learnt`; an update that is under way is forgotten."""
+        """Go on from a saved :attr:`learnt`; an update that is under way is discarded."""
         self.learnt = learnt
         if self._updates is not None:
             self._updates.forget()
@@ -168,7 +168,7 @@ class Learner:
 
 
 def gradients() -> ExitStack:
-    """Lets a model learn by gradients, whatever torch was told about the rollout around it (``no_grad``, ``inference_mode``)."""
+    """Lets a model compute gradients even if the rollout around it runs in torch's ``no_grad`` or ``inference_mode``."""
     context, torch = ExitStack(), sys.modules.get("torch")
     if torch is not None:  # whoever learns with it has imported it
         context.enter_context(torch.inference_mode(False))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from time import perf_counter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +14,7 @@ from wmrl_gym.corrections.anchor_pairs import AnchorStream, Pairs
 from wmrl_gym.data import TransitionBuffer
 from wmrl_gym.engine.episodes import Episodes
 from wmrl_gym.engine.execution import RealStep
-from wmrl_gym.engine.options import Cost, EngineOptions
+from wmrl_gym.engine.options import EngineOptions
 from wmrl_gym.engine.recording import Recording
 from wmrl_gym.engine.starts import StartStates, StartUncertainty
 from wmrl_gym.world_models import Interface, Prediction
@@ -21,12 +23,65 @@ Late: TypeAlias = tuple[dict[int, float], set[int]]
 """Late truths by pair number, and the numbers of those that never come."""
 
 
+@dataclass(slots=True)
+class Cost:
+    """What a run has cost so far: real steps, imagined steps, and seconds by what they were spent on.
+
+    Args:
+        executions: real steps.
+        real_cpu_s: CPU seconds of real execution.
+        real_wall_s: seconds that real execution ran, summed over everything that ran side by side.
+        predict_s: seconds inside the world model's ``step`` and ``begin``.
+        wait_s: seconds that stepping stood still for real execution.
+        update_s: seconds inside the world model's ``update``; in the background, of the thread that it runs on.
+        imagined: steps that the world model answered.
+        skipped: real steps and starts that were left out because their observation was not finite.
+    """
+
+    executions: int = 0
+    real_cpu_s: float = 0.0
+    real_wall_s: float = 0.0
+    predict_s: float = 0.0
+    wait_s: float = 0.0
+    update_s: float = 0.0
+    imagined: int = 0
+    skipped: int = 0
+
+    def timing(self, name: str) -> Stopwatch:
+        """Adds the seconds that a ``with`` block takes to the cost of that name."""
+        return Stopwatch(self, name)
+
+    def as_dict(self) -> dict[str, float]:
+        """The costs by name."""
+        return {name: float(value) for name, value in asdict(self).items()}
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Go on from saved costs."""
+        for name, value in saved.items():
+            setattr(self, name, type(getattr(self, name))(value))
+
+
+class Stopwatch:
+    """The time that a ``with`` block takes, added to a cost."""
+
+    __slots__ = ("_began", "_cost", "_name")
+
+    def __init__(self, cost: Cost, name: str) -> None:
+        self._cost, self._name = cost, name
+
+    def __enter__(self) -> None:
+        self._began = perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        setattr(self._cost, self._name, getattr(self._cost, self._name) + perf_counter() - self._began)
+
+
 class Ledger:
-    """Takes in real steps and pairs: for the model, for the corrections, for the schedule, for branched rollouts.
+    """Books real steps and pairs, and passes them on: to the model, the corrections, the schedule and branched rollouts.
 
     Args:
         interface: of the environment.
-        episodes: their schedule is told what anchors cost and how far off the model was, if it wants to know.
+        episodes: their schedule is given what anchors cost and how far off the model was, if it has methods for that.
         options: of the engine.
 
     Raises:

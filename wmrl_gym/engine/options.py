@@ -1,4 +1,4 @@
-"""How an engine imagines, and what it has spent: the one list of options, from which every signature and docstring is made."""
+"""The options of an engine: the one list of them, from which every signature and docstring is made."""
 
 # ruff: noqa: RUF009 - a field is made by a function, as dataclasses.field makes it
 
@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
-from time import perf_counter
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
+from wmrl_gym.lazy import renamed
 from wmrl_gym.world_models import PairKind
 
 AnchorMode = Literal["blocking", "background"]
@@ -178,54 +178,4 @@ def _default(each: Any) -> Any:
 takes_options(EngineOptions)
 
 
-@dataclass(slots=True)
-class Cost:
-    """What has been spent so far.
-
-    Args:
-        executions: real steps.
-        real_cpu_s: CPU seconds of real execution.
-        real_wall_s: seconds that real execution ran, summed over everything that ran side by side.
-        predict_s: seconds inside the world model's ``step`` and ``begin``.
-        wait_s: seconds that stepping stood still for real execution.
-        update_s: seconds inside the world model's ``update``; in the background, of the thread that it runs on.
-        imagined: steps that the world model answered.
-        skipped: real steps and starts that were left out because their observation was not finite.
-    """
-
-    executions: int = 0
-    real_cpu_s: float = 0.0
-    real_wall_s: float = 0.0
-    predict_s: float = 0.0
-    wait_s: float = 0.0
-    update_s: float = 0.0
-    imagined: int = 0
-    skipped: int = 0
-
-    def timing(self, name: str) -> Stopwatch:
-        """Adds the seconds that a ``with`` block takes to the cost of that name."""
-        return Stopwatch(self, name)
-
-    def as_dict(self) -> dict[str, float]:
-        """The costs by name."""
-        return {name: float(value) for name, value in asdict(self).items()}
-
-    def restore(self, saved: Mapping[str, Any]) -> None:
-        """Go on from saved costs."""
-        for name, value in saved.items():
-            setattr(self, name, type(getattr(self, name))(value))
-
-
-class Stopwatch:
-    """The time that a ``with`` block takes, added to a cost."""
-
-    __slots__ = ("_began", "_cost", "_name")
-
-    def __init__(self, cost: Cost, name: str) -> None:
-        self._cost, self._name = cost, name
-
-    def __enter__(self) -> None:
-        self._began = perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        setattr(self._cost, self._name, getattr(self._cost, self._name) + perf_counter() - self._began)
+__getattr__ = renamed(__name__, {"Cost": "wmrl_gym.engine.ledger.Cost"})

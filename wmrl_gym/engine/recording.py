@@ -1,4 +1,4 @@
-"""What was done in imagined episodes, so that they can be executed: of background anchors, and of any that is asked for."""
+"""Records the actions of imagined episodes, so that they can be executed later: background anchors, and others on request."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Recording:
         return [number for number in self.pair if number != NO_PAIR]
 
     def truths(self, steps: list[RealStep]) -> dict[int, float]:
-        """What each step that was given a reward should have been given, where real steps with the same actions tell.
+        """The true reward, by pair number, of each imagined step that was given one, from real steps with the same actions.
 
         A real episode that ended before the imagined one pays nothing afterwards, and what it paid at steps at which the imagined
         one did not goes to the next that did. Not known is what infrastructure lost, and what a real episode that was still going
@@ -92,15 +92,15 @@ class Recording:
         if not all(real.step.reward_valid[0] for real in steps):
             return {}
         over = bool(steps) and bool(steps[-1].step.terminated[0])
-        told: dict[int, float] = {}
+        truths: dict[int, float] = {}
         owed = 0.0
         for depth, number in enumerate(self.pair):
             due = depth < len(steps) and bool(steps[depth].step.reward_due[0])
             owed += float(steps[depth].step.reward[0]) if due else 0.0
             if number != NO_PAIR and (due or (over and depth >= len(steps) - 1)):
-                told[number] = owed
+                truths[number] = owed
                 owed = 0.0
-        return told
+        return truths
 
 
 @dataclass(frozen=True, slots=True)

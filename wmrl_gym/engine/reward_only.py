@@ -1,4 +1,4 @@
-"""Real steps whose reward a model predicts: for rewards that are dearer than the steps, such as a person's verdict on a robot."""
+"""Real steps whose reward a model predicts: for rewards that cost more than the steps, such as a person's verdict on a robot."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RewardEngine(Engine):
         put_own(result.info, np.arange(len(slots)), real)  # type: ignore[arg-type]
         self._take_real(slots, real, prediction, result)
         over = result.terminated | result.truncated
-        self.episodes.opened[slots[over]] = False
+        self.episodes.is_real[slots[over]] = False
         self.learn()
         return result
 
@@ -62,12 +62,12 @@ class RewardEngine(Engine):
 
     @property
     def by_depth(self) -> bool:
-        """States are real at any depth."""
+        """No: states are real at any depth."""
         return False
 
     def _decide(self, slots: NDArray[np.int64], seeds: list[int | None], options: Mapping[str, Any] | None) -> NDArray[np.int64]:
         drawn = super()._decide(slots, seeds, options)
-        self.episodes.opened[slots] = True
+        self.episodes.is_real[slots] = True
         return drawn
 
     def _judge(self, slots: NDArray[np.int64], actions: Any, observed: Observed) -> Prediction:

@@ -14,8 +14,8 @@ from wmrl_gym.engine.background import BackgroundAnchors, Verification
 from wmrl_gym.engine.episodes import Episodes, Schedule
 from wmrl_gym.engine.execution import RealExecution, RealStep
 from wmrl_gym.engine.learner import Learner, checked_prior, execute_random
-from wmrl_gym.engine.ledger import Late, Ledger
-from wmrl_gym.engine.options import Cost, EngineOptions
+from wmrl_gym.engine.ledger import Cost, Late, Ledger
+from wmrl_gym.engine.options import EngineOptions
 from wmrl_gym.engine.recording import Recorder
 from wmrl_gym.world_models import WorldModel, WorldModelError
 from wmrl_gym.world_models.check import PredictionCheck
@@ -71,7 +71,7 @@ class Run:
 
     @property
     def measures(self) -> dict[str, float]:
-        """What the model said of its last update."""
+        """The measures that the model's last update returned."""
         return self.learner.measures
 
     @property
@@ -97,7 +97,7 @@ class Run:
         return costs | anchors | self.measures
 
     def learn(self) -> None:
-        """Update the model if enough real transitions are new; a model that knows nothing is not waited with."""
+        """Update the model if enough real transitions are new; while the model is not fitted, one new transition is enough."""
         self.learner.learn(self.rng)
 
     def update_model(self) -> None:
@@ -105,7 +105,7 @@ class Run:
         self.learner.update(self.rng)
 
     def learn_from(self, recorded: Transitions) -> None:
-        """Take in real steps that were recorded elsewhere: the model is fitted to them, and branched rollouts start at them too.
+        """Take in real steps from another source: the model is fitted to them, and branched rollouts start at them too.
 
         They count as real transitions, but neither as executed nor as anchors: nobody asked the model before they were known.
         """
@@ -143,7 +143,7 @@ class Run:
             self.ledger.arrived(recording, steps)
 
     def keep_log(self) -> None:
-        """Keep what is needed to execute imagined episodes after all, see :meth:`verify`.
+        """Keep from now on what it takes to execute imagined episodes later, see :meth:`verify`.
 
         Raises:
             ValueError: there is one real environment, no way to make a second, and it may be busy.
@@ -159,7 +159,7 @@ class Run:
             )
 
     def verify(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.bool_], dict[int, float]]:
-        """Execute imagined episodes after all, see :meth:`~wmrl_gym.engine.background.Verification.execute`."""
+        """Execute imagined episodes that were recorded, see :meth:`~wmrl_gym.engine.background.Verification.execute`."""
         assert self.verification is not None, "keep_log() comes first"
         return self.verification.execute(slots)
 
@@ -185,7 +185,7 @@ class Run:
 
     def runs_for_real(self, slot: int) -> bool:
         """Whether the present episode of a slot is a real one, step by step."""
-        return bool(self.episodes.opened[slot])
+        return bool(self.episodes.is_real[slot])
 
     def action_masks(self, slot: int) -> NDArray[np.bool_]:
         """Which actions are legal now in a slot: bool, shape (n,), as its real environment says, or as the model predicts.

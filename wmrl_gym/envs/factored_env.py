@@ -116,7 +116,9 @@ class FactoredEnv(gym.Env[Any, Any]):
         self.last_cost = {name: float(getattr(outcome, name)[0]) for name in COSTS}
         terminated, truncated, reward = bool(step.terminated[0]), bool(step.truncated[0]), float(step.reward[0])
         self._over = terminated or truncated
-        self._transcript.append(f"--- turn {len(self._transcript)}\n{action}\n---\n{outcome.feedback[0]}\nreward: {reward:.4f}")
+        if self.render_mode == "ansi":
+            turn = len(self._transcript)
+            self._transcript.append(f"--- turn {turn}\n{action}\n---\n{outcome.feedback[0]}\nreward: {reward:.4f}")
         return sample_at(self.observation_space, step.observation, 0), reward, terminated, truncated, scalars(complete(step).info)
 
     def render(self) -> str | None:

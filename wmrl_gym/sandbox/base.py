@@ -69,7 +69,7 @@ class Sandbox(Protocol):
         """Run ``code`` as ``python solution.py``; block until it has ended. Safe to call from any number of threads.
 
         The code finds the files of ``data_dir`` under ``os.environ["DATA_DIR"]`` and leaves its answer at
-        ``os.environ["SUBMISSION_PATH"]``. Whatever the code does is told in the result and never raised.
+        ``os.environ["SUBMISSION_PATH"]``. Whatever the code does is reported in the result and never raised.
         """
         ...
 

@@ -97,7 +97,7 @@ class View:
         interpreter: what code is run by.
         sources: where each visible path is to be bound from, by its path inside.
         covered: folders in them that are covered by empty ones.
-        uid: whom the code believes to be.
+        uid: the user id that the code sees as its own.
         flat: for the one run that lives directly in bubblewrap's namespaces; None if runs nest their own in them.
     """
 

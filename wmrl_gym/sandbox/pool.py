@@ -220,7 +220,7 @@ class SandboxPool:
 
 
 class PrioritySandbox:
-    """A pool seen by those whose runs have one priority; closing it closes nothing."""
+    """A pool as a sandbox whose runs all have one priority; closing it closes nothing."""
 
     def __init__(self, pool: SandboxPool, priority: int) -> None:
         self.pool = pool

@@ -226,7 +226,7 @@ def _other_uid() -> int | None:
 
 
 def _uid_inside() -> int:
-    """Whom the untrusted code believes to be: never root, whom the kernel lets nobody map into one more namespace."""
+    """The user id that untrusted code sees as its own: never root's, which the kernel does not map into one more namespace."""
     return _other_uid() or os.geteuid() or _UNUSED_UID
 
 

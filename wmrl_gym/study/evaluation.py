@@ -18,11 +18,12 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from wmrl_gym import batch
 from wmrl_gym.envs.autoresearch import AutoResearchDesign
 from wmrl_gym.factored import Outcome
+from wmrl_gym.lazy import renamed
 from wmrl_gym.sandbox import Limits, Sandbox
 
 
 @dataclass(frozen=True, slots=True)
-class Grade:
+class GradedEpisode:
     """One evaluation episode, really executed.
 
     Args:
@@ -72,7 +73,7 @@ class RememberedDesigns(AutoResearchDesign):
                 self.known[entry.pop("key")] = entry
 
     def execute(self, attempt: Any) -> Outcome:
-        """The remembered outcomes where there are some, real execution elsewhere."""
+        """The remembered outcomes where there are some, real execution for the others."""
         rows = [self._one(batch.take(attempt, [row])) for row in range(len(attempt.task))]
         return batch.concatenate(rows)
 
@@ -113,14 +114,14 @@ class Evaluator:
 
     def grade(
         self, weights: dict[str, torch.Tensor], *, episodes: int, seed: int, tick: Callable[[int], None] = lambda done: None
-    ) -> list[Grade]:
+    ) -> list[GradedEpisode]:
         """Run a policy, sampling its actions, for ``episodes`` episodes of each task.
 
         Args:
             weights: its parameters.
             episodes: for each task.
             seed: of the actions drawn.
-            tick: told after every turn how many steps it had.
+            tick: called after every turn with its number of steps.
 
         Raises:
             RuntimeError: infrastructure lost every episode.
@@ -144,7 +145,7 @@ class Evaluator:
             raise RuntimeError("not one evaluation episode could be graded: the sandbox is failing")
         # What infrastructure lost is unknown, and no 0.
         graded = zip(task[valid], reward[valid], strict=True)
-        return [Grade(names[t], float(r), max(0.0, 2.0 * float(r) - 1.0)) for t, r in graded]
+        return [GradedEpisode(names[t], float(r), max(0.0, 2.0 * float(r) - 1.0)) for t, r in graded]
 
     def _begin(self, task: NDArray[np.int64]) -> tuple[Any, Any]:
         start, none = self.designs.start, np.zeros(1, np.int64)
@@ -167,8 +168,11 @@ def _sample(policy: ActorCriticPolicy, observation: NDArray[np.float32], generat
     return actions
 
 
-def mean_and_error(grades: list[Grade], field: str) -> tuple[float, float]:
+def mean_and_error(grades: list[GradedEpisode], field: str) -> tuple[float, float]:
     """Mean over episodes, and its standard error."""
     values = np.array([asdict(grade)[field] for grade in grades])
     error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
     return float(values.mean()), error
+
+
+__getattr__ = renamed(__name__, {"Grade": "GradedEpisode"})

@@ -17,7 +17,7 @@ from wmrl_gym.envs.manipulation.versions import SIMULATORS, versions_of
 from wmrl_gym.files import write_json
 from wmrl_gym.sandbox import Sandbox
 from wmrl_gym.study.config import ARMS, StudyConfig
-from wmrl_gym.study.evaluation import Evaluator, Grade, RememberedDesigns, mean_and_error
+from wmrl_gym.study.evaluation import Evaluator, GradedEpisode, RememberedDesigns, mean_and_error
 from wmrl_gym.study.summary import Point, Row, draw, sentence, table, time_to_reach
 from wmrl_gym.study.training import ArmRun, Snapshot, open_sandbox, train
 
@@ -96,7 +96,7 @@ class Study:
         for arm in self.config.arms:
             run = _read_json(self.folder / arm / "run.json")
             grades = _read_json(self.folder / arm / "grades.json")
-            final = [Grade(**grade) for grade in grades["final"]]
+            final = [GradedEpisode(**grade) for grade in grades["final"]]
             reward = mean_and_error(final, "reward")
             curve = [Point(s["seconds"], s["executions"], g) for s, g in zip(run["snapshots"], grades["curve"], strict=True)]
             curve[-1] = Point(curve[-1].seconds, curve[-1].executions, reward[0])
@@ -133,7 +133,7 @@ class Study:
         task = bars.add_task(f"evaluate  {ARMS[arm].title}", total=total, said="")
         seed = 1_000_003 * (self.config.seed + 1)
 
-        def grade(number: int, episodes: int) -> list[Grade]:
+        def grade(number: int, episodes: int) -> list[GradedEpisode]:
             return evaluator.grade(
                 weights[number], episodes=episodes, seed=seed + number, tick=lambda done: bars.update(task, advance=done)
             )

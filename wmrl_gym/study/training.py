@@ -25,7 +25,7 @@ from wmrl_gym.world_models import OutcomeModel
 from wmrl_gym.wrappers import diagnostics
 
 Progress = Callable[[float, dict[str, float]], None]
-"""Told the seconds elapsed, and what there is to say, after every rollout."""
+"""Called after every rollout with the seconds elapsed and a line that says how it goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def train(
         config: the comparison.
         sandbox: executes; its workers are started already, so that no arm pays for that.
         seed: of policy, environments and model.
-        progress: told how it goes.
+        progress: called with how it goes.
     """
     torch.set_num_threads(1)
     meter = MeteredSandbox(sandbox, workers=config.workers)
@@ -222,7 +222,7 @@ class MeteredSandbox:
         return result
 
     def close(self) -> None:
-        """The inner sandbox belongs to whoever made it."""
+        """Nothing: the inner sandbox is closed by those who made it."""
 
 
 def open_sandbox(workers: int) -> Sandbox:

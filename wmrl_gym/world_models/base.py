@@ -1,4 +1,4 @@
-"""The contract between a world model and whoever steps it."""
+"""The contract of world models: what a model learns of its environment, and what it must answer."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class DataSpan:
-    """Which of all real transitions that a model was ever given its present knowledge comes from.
+    """Says which of the real transitions that a model was given its present fit was trained on.
 
     Args:
         first: number of the oldest, counted from 0.
@@ -137,7 +137,7 @@ class WorldModel(ABC):
         return getattr(self, _RENAMED[name])
 
     def bind(self, interface: Interface) -> None:
-        """Learn the spaces (and bookkeeping) of the environment that this model stands in for. Called once, by the wrapper."""
+        """Take in the spaces (and bookkeeping) of the environment that this model stands in for. Called once, by the wrapper."""
         self.interface = interface
 
     @property
@@ -169,7 +169,7 @@ class WorldModel(ABC):
         return {}
 
     def remember(self, transitions: Transitions) -> None:
-        """After :meth:`load`, take in again what was learnt from before, of a model whose checkpoints do not keep it.
+        """After :meth:`load`, give a model back what it learnt from, where its checkpoints do not keep that.
 
         Nothing is learnt. Most models keep what they go on learning from, and do nothing here.
         """

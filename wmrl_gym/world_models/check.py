@@ -31,8 +31,9 @@ def check_world_model(
     """Verify that a world model keeps the contract on an environment. Nothing is learnt; ``env`` is only reset.
 
     Predictions of any batch size lie inside the spaces; ``step`` is pure, and does not change the state that it is given; the
-    same seed gives the same rollouts; what a rollout is told does not depend on who shares its batch (up to floating-point; a
-    model that draws must keep a seed for each rollout in its state); and a model that saves predicts the same after loading.
+    same seed gives the same rollouts; what is predicted of a rollout does not depend on which others share its batch (up to
+    floating-point; a model that draws must keep a seed for each rollout in its state); and a model that saves predicts the same
+    after loading.
 
     Args:
         model: the model; it is bound to ``env``.
@@ -116,7 +117,7 @@ class _Trial:
         _require_alike(told[0], told[1], _identical)
 
     def check_company(self) -> None:
-        """A rollout is told the same whoever shares its batch."""
+        """A rollout is predicted the same whichever others share its batch."""
         state, actions = self._begin(5, self._rng()), self._actions(5)
         _, together = self.model.step(state, actions, self._rng())
         _, alone = self.model.step(batch.take(state, [3]), batch.take(actions, [3]), self._rng())

@@ -10,8 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from wmrl_gym.lazy import renamed
 
-class SentenceEncoder(Protocol):
+
+class SentenceEmbedder(Protocol):
     """Turns sentences into vectors; the same sentence always into the same one."""
 
     @property
@@ -106,7 +108,7 @@ class TransformerSentences:
         return {**self.__dict__, "_parts": None}  # weights are loaded again where they are needed
 
 
-def sentence_encoder(encoder: str | SentenceEncoder) -> SentenceEncoder:
+def sentence_encoder(encoder: str | SentenceEmbedder) -> SentenceEmbedder:
     """The encoder that a name stands for: ``"hashed"``, or a model or folder that transformers loads.
 
     >>> sentence_encoder("hashed").size
@@ -115,3 +117,6 @@ def sentence_encoder(encoder: str | SentenceEncoder) -> SentenceEncoder:
     if not isinstance(encoder, str):
         return encoder
     return HashedWords() if encoder == "hashed" else TransformerSentences(encoder)
+
+
+__getattr__ = renamed(__name__, {"SentenceEncoder": "SentenceEmbedder"})

@@ -74,7 +74,7 @@ class Layout:
         try:
             document, arrays = self._read(folder)
             yield document, arrays
-        except (SafetensorError, ValueError, LookupError, TypeError, AttributeError) as error:
+        except (SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise WorldModelError(f"the {self.model} saved in {folder} is damaged: {error!r}") from error
 
     def _read(self, folder: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -1,4 +1,4 @@
-"""What a program has set for all of torch, and that must not change what a model of ours learns or says.
+"""Keeps settings that a program made for all of torch from changing what our models learn or predict.
 
 Torch has many global settings: no gradients (``no_grad``, ``inference_mode``), a default device, autocast, as many threads as
 there are cores. A trainer sets them for its own networks, and steps an environment meanwhile. Each fit of ours runs in

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -19,47 +20,59 @@ from wmrl_gym.wrappers.world_model import EngineWrapper, WorldModelWrapper
 RewardRange = tuple[float, float] | None | Literal["environment"]
 
 
-class CorrectionWrapper(EngineWrapper):
+class HasCorrection:
+    """What the correction wrappers of single and of vector environments share: the correction, its log and its saved state."""
+
+    correction: Correction
+    """What is done to the rewards."""
+
+    @property
+    def core(self) -> Correction:
+        """The name that :attr:`correction` had in version 0.1."""
+        name = type(self).__name__
+        message = f"{name}.core is called {name}.correction now; the old name goes with version 0.3"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return self.correction
+
+    def stats(self) -> dict[str, float]:
+        """What a log should say of this correction."""
+        return self.correction.stats()
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that changes in a run, for :meth:`load_state_dict`."""
+        return self.correction.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.correction.load_state_dict(state)
+
+
+class CorrectionWrapper(HasCorrection, EngineWrapper):
     """Applies a :class:`~wmrl_gym.wrappers.rewards.Correction` to every step of an environment with a world model.
 
     Raises:
         OrderError: there is no world model below, or another correction that must stand above this one.
     """
 
-    core: Correction
-    """What is done to the rewards."""
-
-    def __init__(self, env: gym.Env[Any, Any], core: Correction) -> None:
+    def __init__(self, env: gym.Env[Any, Any], correction: Correction) -> None:
         super().__init__(env)
         below: list[Correction] = []
         layer: Any = env
         while isinstance(layer, gym.Wrapper) and not isinstance(layer, WorldModelWrapper):
             if isinstance(layer, CorrectionWrapper):
-                below.append(layer.core)
+                below.append(layer.correction)
             layer = layer.env
         if not isinstance(layer, WorldModelWrapper):
-            raise no_world_model(core, env, vector=isinstance(env, gym.vector.VectorEnv))
-        self.core = core
-        core.attach(layer.engine, below)
+            raise no_world_model(correction, env, vector=isinstance(env, gym.vector.VectorEnv))
+        self.correction = correction
+        correction.attach(layer.engine, below)
 
     def batched_step(self, action: Any) -> Step:
         """Step, and correct the reward."""
         below = self.env
         step = below.batched_step(action) if isinstance(below, EngineWrapper) else _batched(below, action)
-        step.reward[:] = self.core.correct(step.reward, step.info, [action])  # type: ignore[arg-type]
+        step.reward[:] = self.correction.correct(step.reward, step.info, [action])  # type: ignore[arg-type]
         return step
-
-    def stats(self) -> dict[str, float]:
-        """What a log should say of this correction."""
-        return self.core.stats()
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that changes in a run, for :meth:`load_state_dict`."""
-        return self.core.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state."""
-        self.core.load_state_dict(state)
 
 
 def _batched(env: gym.Env[Any, Any], action: Any) -> Step:
@@ -130,10 +143,10 @@ class ResidualCorrection(CorrectionWrapper):
 
 
 class InverseVarianceDenoising(CorrectionWrapper):
-    """Trusts each reward by what its noise says (arXiv 2608.12564, "Inverse-Variance Denoising").
+    """Weighs each reward by how noisy it is (arXiv 2608.12564, "Inverse-Variance Denoising").
 
     Mode "paper" sets ``info["weight"]``, how much the advantage of a step should count: ``w = clip(1 + c s^2, 1, 4)`` on anchors,
-    where s^2 is the running disagreement of calibrated predictions and truths, and 1 elsewhere. Mode "gradient" sets it too, to
+    where s^2 is the running disagreement of calibrated predictions and truths, and 1 on others. Mode "gradient" sets it too, to
     the ratio of the variances of the two streams as they are measured (:class:`~wmrl_gym.corrections.RewardFusion`). A trainer
     must use the weight; :class:`~wmrl_gym.integrations.sb3.WeightedRolloutBuffer` does. Mode "reward" changes the reward instead,
     for any trainer: each predicted one is shrunk towards its group's mean by its own ``wm_reward_std``
@@ -153,24 +166,25 @@ class InverseVarianceDenoising(CorrectionWrapper):
 
     def __init__(self, env: gym.Env[Any, Any], mode: Mode = "paper", *, method: Method = "delta", late: bool = False) -> None:
         RecordConstructorArgs.__init__(self, mode=mode, method=method, late=late)
-        core = make_denoising(mode, method)
-        super().__init__(env, core)
-        check_late(self, late or not core.joins_late)
+        correction = make_denoising(mode, method)
+        super().__init__(env, correction)
+        check_late(self, late or not correction.joins_late)
 
 
-def no_world_model(core: Correction, env: Any, *, vector: bool) -> OrderError:
+def no_world_model(correction: Correction, env: Any, *, vector: bool) -> OrderError:
     """The error of a correction with nothing to correct."""
     if vector:
-        return OrderError(f"{core.name} got a vector environment: use wmrl_gym.wrappers.vector.{core.name}")
+        return OrderError(f"{correction.name} got a vector environment: use wmrl_gym.wrappers.vector.{correction.name}")
     return OrderError(
-        f"{core.name} corrects the rewards that a world model predicts, and {env} has none: wrap it in WorldModelWrapper first"
+        f"{correction.name} corrects the rewards that a world model predicts, and {env} has none: "
+        "wrap it in WorldModelWrapper first"
     )
 
 
 def make_debiasing(
     env: Any, calibrator: Literal["smooth", "binned"] | Calibrator, *, reward_range: RewardRange, pessimism: float | None
 ) -> Debiasing:
-    """The core for ``env``, single or vector."""
+    """The debiasing for ``env``, single or vector."""
     guard = None if pessimism is None else RewardGuard(pessimism)
     if not isinstance(calibrator, str):
         return Debiasing(OnlineCalibration(calibrator, reward_range=calibrator.reward_range), guard=guard)
@@ -197,7 +211,7 @@ def check_late(wrapper: Any, late: bool) -> None:
         layer = layer.env
     if layer.engine.options.anchor_mode == "background" and not late:
         raise OrderError(
-            f"{wrapper.core.name} cannot change rewards that step() has already returned, and background anchors' truths arrive "
-            "later: use anchor_mode='blocking', or pass late=True and let the trainer join them "
+            f"{wrapper.correction.name} cannot change rewards that step() has already returned, and background anchors' truths "
+            "arrive later: use anchor_mode='blocking', or pass late=True and let the trainer join them "
             "(wmrl_gym.integrations.sb3.LateAnchors does it for Stable-Baselines3)"
         )

@@ -22,7 +22,7 @@ _PARTIAL_GROUPS = 256
 
 
 def make_denoising(mode: Mode, method: Method = "delta") -> Denoising:
-    """The core of a mode.
+    """The correction that a mode of InverseVarianceDenoising stands for.
 
     Raises:
         ValueError: an unknown mode, or a method for a mode that has none.
@@ -42,7 +42,7 @@ def calibration_of(below: list[Correction]) -> OnlineCalibration | None:
 
 
 def prediction_of(info: Info) -> NDArray[np.float64]:
-    """What the model is taken to have said: calibrated where there is calibration, raw elsewhere; NaN where no reward is due."""
+    """The predictions to denoise: calibrated where there is calibration, else raw; NaN where no reward is due."""
     calibrated = info["calibrated_reward"].astype(np.float64)
     return np.where(np.isfinite(calibrated), calibrated, info["wm_reward"].astype(np.float64))
 

@@ -76,8 +76,8 @@ def world_model_parts(env: Any) -> WorldModelParts | None:
     corrections: list[Correction] = []
     for layer in layers(env):
         held = vars(layer)
-        if isinstance(held.get("core"), Correction):
-            corrections.insert(0, held["core"])
+        if isinstance(held.get("correction"), Correction):
+            corrections.insert(0, held["correction"])
         if isinstance(held.get("engine"), Engine):
             return WorldModelParts(held["engine"], held["engine"].model, tuple(corrections))
     return None

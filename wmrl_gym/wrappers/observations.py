@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from wmrl_gym.world_models.sentence_encoders import SentenceEncoder, sentence_encoder
+from wmrl_gym.world_models.sentence_encoders import SentenceEmbedder, sentence_encoder
 
 _REMEMBERED = 10_000  # sentences
 
@@ -32,7 +32,7 @@ class EncodeInstruction(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordC
     >>> env.close()
     """
 
-    def __init__(self, env: gym.Env[Any, Any], encoder: str | SentenceEncoder = "hashed", *, key: str = "instruction") -> None:
+    def __init__(self, env: gym.Env[Any, Any], encoder: str | SentenceEmbedder = "hashed", *, key: str = "instruction") -> None:
         gym.utils.RecordConstructorArgs.__init__(self, encoder=encoder, key=key)
         gym.ObservationWrapper.__init__(self, env)
         space = env.observation_space

@@ -39,14 +39,14 @@ class OrderError(ValueError):
 
 
 class Correction(ABC):
-    """One correction of rewards, fed by the anchor stream."""
+    """Base class of corrections: changes predicted rewards by what the stream of anchor pairs shows."""
 
     name: ClassVar[str]
     written: tuple[str, ...] = ()
     """Info keys that :meth:`correct` changes."""
 
     def attach(self, engine: Engine, below: list[Correction]) -> None:
-        """Meet the engine and its anchor stream, and the corrections that act before this one.
+        """Connect this correction to the engine, to its anchor stream, and to the corrections that act before this one.
 
         Raises:
             OrderError: this correction does not belong above those.
@@ -109,7 +109,7 @@ def payable(info: Info) -> NDArray[np.bool_]:
 
 
 class Debiasing(Correction):
-    """Passes predicted rewards through f, and refits f on the pairs that have arrived since."""
+    """Replaces predicted rewards by f of them, the real reward to be expected, and refits f as anchor pairs arrive."""
 
     name = "OnlineDebiasing"
     written: tuple[str, ...] = ("calibrated_reward", "residual_var")
@@ -133,7 +133,7 @@ class Debiasing(Correction):
             raise OrderError(f"{cls.name} must stand below {below[0].name}, which needs its calibrated rewards; {RIGHT_ORDER}")
 
     def attach(self, engine: Engine, below: list[Correction]) -> None:
-        """See :meth:`Correction.attach`; with a guard the engine keeps what it takes to execute imagined episodes."""
+        """See :meth:`Correction.attach`; with a guard the engine records imagined episodes, so that they can be executed."""
         super().attach(engine, below)
         if self.guard is not None:
             engine.keep_log()
@@ -257,7 +257,7 @@ class Debiasing(Correction):
 
 
 class Residual(Correction):
-    """Adds to each anchor's reward what its truth says against f, scaled by how rare anchors are."""
+    """Adds to each anchor's reward the difference between its true reward and f, scaled by how rare anchors are."""
 
     name = "ResidualCorrection"
     written = ()
@@ -356,7 +356,7 @@ class Residual(Correction):
 
 
 class Denoising(Correction):
-    """Trusts each reward by what its noise says; the modes are in :mod:`wmrl_gym.wrappers.denoising`."""
+    """Weighs each reward by how noisy it is; the modes are in :mod:`wmrl_gym.wrappers.denoising`."""
 
     name = "InverseVarianceDenoising"
     joins_late: ClassVar[bool] = True

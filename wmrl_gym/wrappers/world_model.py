@@ -186,7 +186,7 @@ class WorldModelWrapper(EngineWrapper):
         return self.engine.seed
 
     def learn_from(self, recorded: Transitions) -> None:
-        """Start from real steps that were recorded elsewhere, such as demonstrations.
+        """Begin with real steps from another source, such as demonstrations.
 
         The model is fitted to them at once, and with ``start_states="buffer"`` imagined episodes start at them too. They are no
         anchors: no pair is made of them, and they count as no executions. A state saved after it holds them, so that a resumed
@@ -215,7 +215,7 @@ class WorldModelWrapper(EngineWrapper):
 
     @property
     def last_cost(self) -> dict[str, float]:
-        """What the run has cost so far; see :class:`~wmrl_gym.engine.options.Cost`."""
+        """What the run has cost so far; see :class:`~wmrl_gym.engine.ledger.Cost`."""
         return self.engine.cost.as_dict()
 
     def stats(self) -> dict[str, float]:

@@ -69,7 +69,10 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
         return (*META_FEATURES, *statuses, "last_shown", *choices, "turn", "best_shown")
 
     def default_limits(self, task: Task) -> Limits:
-        """Short, so that slow choices really run out of time. CPU time decides: it depends least on what else is running."""
+        """The bounds of one run, so short that slow choices do run out of time.
+
+        CPU time decides: it depends least on what else is running.
+        """
         return Limits(wall_s=6.0, cpu_s=1.0, memory_mb=2048)
 
     def attempt(self, state: Progress, action: Any) -> DesignAttempt:

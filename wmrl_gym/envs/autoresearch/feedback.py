@@ -60,7 +60,7 @@ def score_line(task: Task, shown: float, *, part: str = "validation") -> str:
 
 
 def stopped(limit: str, limits: Limits) -> str:
-    """How a run ended that reached a limit, by the name that its result has for it.
+    """Words for a run that was stopped at a limit, given the limit's name in the result.
 
     >>> stopped("wall", Limits(wall_s=3))
     'stopped at the limit of 3 s of wall-clock time'

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from wmrl_gym.envs.autoresearch.static.scripts import read_script
+from wmrl_gym.lazy import renamed
 
 MAX_REPLY = 32768
 """The longest reply that is read, in characters."""
@@ -17,8 +18,8 @@ _FENCE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """A reply, understood.
+class ParsedReply:
+    """What an agent's reply asks for.
 
     Args:
         kind: code, describe or malformed.
@@ -29,27 +30,27 @@ class Reply:
     code: str = ""
 
 
-def understand(reply: str) -> Reply:
+def understand(reply: str) -> ParsedReply:
     r"""Read a reply, in time that is linear in its length; one that is longer than :data:`MAX_REPLY` is malformed.
 
     The last complete fenced block that is marked ``python``, ``py``, ``python3`` or not marked at all is the code. Without
     one, a line that says ``DESCRIBE`` or ``<describe/>`` and nothing else asks for the data's description.
 
     >>> understand("Let me try.\n```python\nprint(1)\n```")
-    Reply(kind='code', code='print(1)\n')
+    ParsedReply(kind='code', code='print(1)\n')
     >>> understand("First I look at the data.\nDESCRIBE").kind
     'describe'
     >>> understand("```python\nprint(1)").kind
     'malformed'
     """
     if len(reply) > MAX_REPLY:
-        return Reply("malformed")
+        return ParsedReply("malformed")
     # Not str.splitlines: a form feed or a line separator may stand inside a line of Python.
     lines = reply.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     code = _last_block(lines)
     if code is not None:
-        return Reply("code", code)
-    return Reply("describe" if any(_DESCRIBE.fullmatch(line.strip(" \t")) for line in lines) else "malformed")
+        return ParsedReply("code", code)
+    return ParsedReply("describe" if any(_DESCRIBE.fullmatch(line.strip(" \t")) for line in lines) else "malformed")
 
 
 class _Fence(NamedTuple):
@@ -105,3 +106,6 @@ def syntax_error(code: str) -> str | None:
     SyntaxError: invalid syntax
     """
     return read_script(code).error
+
+
+__getattr__ = renamed(__name__, {"Reply": "ParsedReply"})

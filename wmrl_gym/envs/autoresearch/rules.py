@@ -26,7 +26,7 @@ LADDER = {
 }
 """What each outcome is worth (the ladder of arXiv 2608.12564); that of a valid submission lies within :data:`VALID_VALUES`."""
 VALID_VALUES = (0.5, 1.0)
-"""The worth of a valid submission that beats nobody, and of one that beats the whole leaderboard."""
+"""The worth of a valid submission that beats no entry, and of one that beats the whole leaderboard."""
 STATUSES, STATUS_VALUES = tuple(LADDER), tuple(LADDER.values())
 MALFORMED, SYNTAX_ERROR, RUNTIME_ERROR, TIMEOUT, NO_SUBMISSION, VALID, DESCRIBED = range(len(STATUSES))
 STATUS_MEANINGS = {
@@ -142,7 +142,7 @@ class Payment:
 
 
 def settle(progress: Progress, outcome: Outcome, rules: Rules, *, seen: NDArray[np.float64]) -> tuple[Progress, Payment]:
-    """Book one outcome for each of B episodes.
+    """Go on by one outcome in each of B episodes, and say what each pays.
 
     Args:
         progress: how far each has come.

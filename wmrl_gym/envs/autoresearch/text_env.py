@@ -215,7 +215,7 @@ class AutoResearchText(AutoResearch[TextAttempt]):
 
 
 def statement(task: Task, wall_s: float) -> str:
-    """What an agent is told at the start: the goal, the metric, and how to reply."""
+    """The text that an agent reads at the start: the goal, the metric, and how to reply."""
     spec = task.spec
     direction = "larger" if spec.metric.larger_is_better else "smaller"
     return (

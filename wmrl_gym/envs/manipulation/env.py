@@ -1,4 +1,4 @@
-"""The environments: a robot, cameras, and a sentence."""
+"""The manipulation environments: a robot arm, cameras, and a sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class ManipulationEnv(gym.Env[Any, NDArray[np.float32]]):
         self._over, self._closed = True, False
 
     def __getstate__(self) -> dict[str, Any]:
-        """What copies and pickles begin with: everything but the episode, as the simulation stays where it is."""
+        """What copies and pickles hold: everything but the running episode, since a simulation cannot be copied."""
         return {**vars(self), "_start": None, "_over": True, "instruction": ""}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a robot is told: sentences for each Meta-World task, and where a target in empty space is."""
+"""Instructions for a robot: sentences for each Meta-World task, and words for where a target in empty space is."""
 
 from __future__ import annotations
 

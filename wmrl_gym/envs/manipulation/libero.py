@@ -193,7 +193,7 @@ def missing_assets() -> str | None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """LIBERO and robosuite print and warn about what nobody can change."""
+    """Silence LIBERO and robosuite in the block: they print and warn about what a user cannot change."""
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -206,8 +206,10 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def borrowed_randomness(seed: int = 0) -> Iterator[None]:
-    """LIBERO places cabinets, stoves and the like by the global generators, a little anew at each reset: let it do so as its own
-    evaluation does, from seed 0, and put the generators back."""
+    """Seed the global random generators for the block, and restore them afterwards.
+
+    At each reset LIBERO moves cabinets, stoves and the like a little, by these generators; its own evaluation seeds them with 0.
+    """
     numpys, pythons = np.random.get_state(), random.getstate()
     np.random.seed(seed)
     random.seed(seed)

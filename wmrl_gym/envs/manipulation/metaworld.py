@@ -120,7 +120,7 @@ class MetaWorld(Simulator):
 
     @property
     def target(self) -> NDArray[np.float64]:
-        """Where the task's target is, in metres: float64, shape (3,). No robot could know."""
+        """Where the task's target is, in metres: float64, shape (3,). A real robot does not know it."""
         return np.asarray(self.env._get_pos_goal(), dtype=np.float64)[:3]
 
     def image(self, camera: str) -> NDArray[np.uint8]:

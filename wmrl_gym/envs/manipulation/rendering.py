@@ -68,7 +68,7 @@ def import_mujoco() -> Any:
 
 @contextlib.contextmanager
 def drawing_is_needed() -> Iterator[None]:
-    """Around what loads OpenGL: where that fails it is said what to install.
+    """Turn a failure to load OpenGL in the block into an error that says what to install.
 
     Raises:
         ModuleNotFoundError: another module is missing.
@@ -186,7 +186,7 @@ class _Canvas:
         self._jobs.put(None)
 
     def wait(self, seconds: float | None = None) -> None:
-        """Until it has been freed. In a forked child there is no thread to wait for."""
+        """Wait until the context has been freed. In a forked child there is no thread to wait for."""
         if not _process.forked_after_drawing:
             self._thread.join(seconds)
 

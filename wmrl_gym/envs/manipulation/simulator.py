@@ -79,7 +79,7 @@ class Simulator(ABC):
 
     @abstractmethod
     def proprioception(self) -> NDArray[np.float32]:
-        """What the robot feels of itself: float32, inside :attr:`proprioception_space`. Nothing of objects or targets."""
+        """The robot's own state: float32, inside :attr:`proprioception_space`. Nothing of objects or targets."""
 
     @abstractmethod
     def image(self, camera: str) -> NDArray[np.uint8]:
@@ -111,5 +111,5 @@ class Simulator(ABC):
 
 
 def inside(values: Any, space: Box) -> NDArray[np.float32]:
-    """``values`` as float32 in ``space``: a simulation that goes wild must not leave the space that it declared."""
+    """``values`` as float32, clipped into ``space``: an unstable simulation must not leave the space that it declared."""
     return np.clip(np.asarray(values, dtype=np.float32), space.low, space.high)

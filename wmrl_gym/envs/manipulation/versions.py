@@ -1,4 +1,4 @@
-"""Which versions simulate: success rates move with them, so every record of a run says them."""
+"""Versions of the packages that simulate: success rates depend on them, so every record of a run names them."""
 
 from __future__ import annotations
 

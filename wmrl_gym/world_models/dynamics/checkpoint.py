@@ -21,12 +21,12 @@ LAYOUT = Layout("EnsembleDynamics", 1, "dynamics.json", "dynamics.safetensors")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """All that an ensemble is.
+    """All that a checkpoint of an ensemble holds.
 
     Args:
         settings: its constructor's arguments.
         spaces: the observation and action space that it was trained in, as text; None before it was given anything.
-        contexts: names of the contexts of a factored environment, by their numbers; () elsewhere.
+        contexts: names of the contexts of a factored environment, by their numbers; () for other environments.
         added: transitions ever given: it was trained on the last ``len(kept)`` of them.
         learnt: of these, how many the fit has seen.
         kept: the transitions that are kept.

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
+from wmrl_gym.lazy import renamed
 from wmrl_gym.world_models.torch_state import predicting
 
 LOG_VARIANCE = (-12.0, 2.0)
@@ -114,7 +115,7 @@ class EnsembleMLP:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class MemberRows:
     """Which member answers each of B rows.
 
     Args:
@@ -128,7 +129,7 @@ class Rows:
     counts: list[int]
 
     @classmethod
-    def of(cls, member: NDArray[np.int64], n_members: int) -> Rows:
+    def of(cls, member: NDArray[np.int64], n_members: int) -> MemberRows:
         """Sort B rows by their members."""
         narrow = member.astype(np.uint8) if n_members <= 256 else member  # so narrow, they are sorted by counting
         return cls(member, np.argsort(narrow, kind="stable"), np.bincount(member, minlength=n_members).tolist())
@@ -155,7 +156,7 @@ class Members:
         weight, bias = self._layers[0]
         self._first = weight.transpose(0, 1).reshape(weight.shape[1], -1).contiguous(), bias.reshape(-1)
 
-    def own(self, x: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
+    def own(self, x: NDArray[np.float32], rows: MemberRows) -> NDArray[np.float32]:
         """To each row the answer of its own member, and of no other: (B, in) -> (B, out), float32."""
         if len(x) == 1:
             member = int(rows.member[0])
@@ -178,7 +179,7 @@ class Members:
                 found[:, start : start + _BLOCK // 2] = self._after_first(first).numpy()
         return found
 
-    def _sorted(self, x: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
+    def _sorted(self, x: NDArray[np.float32], rows: MemberRows) -> NDArray[np.float32]:
         """The answers of :meth:`own`, in the order of the members."""
         x = x[rows.order]
         ends = np.cumsum([0, *rows.counts])
@@ -212,7 +213,7 @@ class Members:
             weight, bias = self._last[member]
             torch.addmm(bias, weight, part.t(), out=out)
 
-    def _padded(self, x: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
+    def _padded(self, x: NDArray[np.float32], rows: MemberRows) -> NDArray[np.float32]:
         """The same for few rows: each member gets as many as the one that has most."""
         counts = np.array(rows.counts)
         which, place = rows.member[rows.order], np.arange(len(x)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -287,3 +288,6 @@ def rescale_outputs(network: EnsembleMLP, old: Scale, new: Scale, *, mean: slice
     weight[..., mean] *= ratio
     bias[..., mean] = bias[..., mean] * ratio + torch.from_numpy((old.mean - new.mean) / new.std).float()
     bias[..., log_variance] += 2 * torch.log(ratio)
+
+
+__getattr__ = renamed(__name__, {"Rows": "MemberRows"})

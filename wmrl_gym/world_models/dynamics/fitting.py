@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
 
 from wmrl_gym import batch
-from wmrl_gym.world_models.dynamics.ensemble import EnsembleMLP, Rows, bounded_log_variance, rescale_inputs, rescale_outputs
+from wmrl_gym.world_models.dynamics.ensemble import EnsembleMLP, MemberRows, bounded_log_variance, rescale_inputs, rescale_outputs
 from wmrl_gym.world_models.dynamics.prediction import Bounds, Draws, FittedEnsemble, Scales
 from wmrl_gym.world_models.dynamics.vectors import Experience, held_out_rows, training_rows
 from wmrl_gym.world_models.torch_state import learning
@@ -100,7 +100,7 @@ def _on_held_out(fitted: FittedEnsemble, data: Experience) -> tuple[float, dict[
     inputs = fitted.inputs(before, data.action)
     errors, variances, ends = [], [], []
     for elite in range(len(fitted.elites)):
-        rows = Rows.of(np.full(len(data), elite, np.int64), len(fitted.elites))
+        rows = MemberRows.of(np.full(len(data), elite, np.int64), len(fitted.elites))
         outcome = fitted.outcomes(inputs, before + fitted.delta(inputs, Draws(rows, None, np.full(len(data), 0.5))), rows)
         errors.append((outcome.reward - data.reward)[data.reward_valid])
         variances.append(outcome.doubt()[0][data.reward_valid] ** 2)

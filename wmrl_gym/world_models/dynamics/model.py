@@ -34,7 +34,7 @@ class DynamicsState:
 
 @dataclass(frozen=True, slots=True)
 class ComputedUpdate:
-    """What new transitions come to, before it is put to use.
+    """What was computed from new transitions, before it is applied.
 
     Args:
         replay: what is kept then.

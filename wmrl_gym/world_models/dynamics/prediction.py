@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from wmrl_gym.lazy import renamed
 from wmrl_gym.randomness import halves, normals, words
 from wmrl_gym.world_models.base import Prediction
-from wmrl_gym.world_models.dynamics.ensemble import EnsembleMLP, Members, Rows, Scale, bounded_variance, sigmoid
+from wmrl_gym.world_models.dynamics.ensemble import EnsembleMLP, MemberRows, Members, Scale, bounded_variance, sigmoid
 from wmrl_gym.world_models.dynamics.vectors import Experience
 
 Propagation = Literal["ts1", "ts_inf", "mean"]
@@ -57,7 +58,7 @@ class Scales:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of predictions: what the data showed, and its whole range more on either side.
+    """Bounds of predictions: the range of the data, and as much again on either side.
 
     Args:
         low: float64, shape (D,). Of each entry of the observations.
@@ -85,7 +86,7 @@ class Bounds:
         return cls(2 * low - high, 2 * high - low, least - width, greatest + width, bool(data.terminated.any()))
 
     def with_earlier(self, earlier: Bounds | None) -> Bounds:
-        """Both together: what has left the replay was seen all the same."""
+        """The union of both: data that have left the replay still count."""
         if earlier is None:
             return self
         return Bounds(
@@ -107,7 +108,7 @@ class Draws:
         chance: float64, shape (B,). What the probability of termination has to exceed.
     """
 
-    rows: Rows | None
+    rows: MemberRows | None
     noise: NDArray[np.float32] | None
     chance: NDArray[np.float64]
 
@@ -121,12 +122,12 @@ class Draws:
         if how == "ts_inf":
             which = halves(words(seed, 0, 1)[:, 0])[0]
         elite = ((which.astype(np.uint64) * np.uint64(n_elites)) >> np.uint64(32)).astype(np.int64)
-        return cls(Rows.of(elite, n_elites), normals(drawn[:, 1:])[:, :size], (low.astype(np.float64) + 0.5) * 2.0**-32)
+        return cls(MemberRows.of(elite, n_elites), normals(drawn[:, 1:])[:, :size], (low.astype(np.float64) + 0.5) * 2.0**-32)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What B steps bring.
+class StepOutcome:
+    """What is predicted of B steps besides the next observation.
 
     Args:
         reward: float64, shape (B,).
@@ -240,7 +241,9 @@ class FittedEnsemble:
         std += out[:, :size]
         return std * scale.std + scale.mean
 
-    def outcomes(self, inputs: NDArray[np.float32], next_observation: NDArray[np.float64], rows: Rows | None) -> Outcome:
+    def outcomes(
+        self, inputs: NDArray[np.float32], next_observation: NDArray[np.float64], rows: MemberRows | None
+    ) -> StepOutcome:
         """Reward and termination of steps.
 
         Args:
@@ -267,4 +270,7 @@ class FittedEnsemble:
             spread = said.std(axis=0, dtype=np.float64)
             return np.sqrt(noise + np.square(spread)) * (unit * self.reward_factor), spread * unit
 
-        return Outcome(reward, p.astype(np.float64) if self.bounds.ends else np.zeros(len(x)), doubt)
+        return StepOutcome(reward, p.astype(np.float64) if self.bounds.ends else np.zeros(len(x)), doubt)
+
+
+__getattr__ = renamed(__name__, {"Outcome": "StepOutcome"})

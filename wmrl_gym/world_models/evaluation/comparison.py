@@ -66,7 +66,7 @@ def evaluate(
         ValueError: there are no steps, or an argument is out of range.
 
     >>> from wmrl_gym.world_models import Prediction
-    >>> class Still(WorldModel):  # believes that nothing moves and every step pays 1
+    >>> class Still(WorldModel):  # predicts that nothing moves and every step pays 1
     ...     def begin(self, observation, info, rng):
     ...         return observation
     ...     def step(self, state, action, rng):
@@ -84,15 +84,15 @@ def evaluate(
     _check(model, data, interface, groups=groups, horizons=horizons)
     assert interface is not None
     factored, rng = interface.factored, np.random.default_rng(seed)
-    told, horizon = _ask(model, data, interface, options=_Options(tuple(horizons), max_starts, batch_size), rng=rng)
+    predicted, horizon = _ask(model, data, interface, options=_Options(tuple(horizons), max_starts, batch_size), rng=rng)
     real, counted = data.reward, data.reward_valid
-    judged = isinstance(model, RewardModel)
-    if judged:  # it is told what is observed, and pays for some steps only
-        counted = counted & told.due
+    reward_only = isinstance(model, RewardModel)
+    if reward_only:  # it is given what is observed, and predicts rewards for some steps only
+        counted = counted & predicted.due
     if factored is not None:
         assert data.outcome is not None
         real, counted = data.outcome.value, data.outcome.known & ~factored.gate(data.attempt)[0]
-    both = counted & told.valid
+    both = counted & predicted.valid
     if not counted.any():
         raise WorldModelError(f"none of the {len(data)} steps has a real reward to compare with")
     chosen = np.flatnonzero(both)
@@ -100,12 +100,12 @@ def evaluate(
     return FidelityReport(
         model=type(model).__name__,
         transitions=len(data),
-        reward=_rewards(told.reward, real, both=both, counted=counted, groups=data.context if groups is None else groups),
-        calibration=_calibration(told.reward[both] - real[both], told.std[both]),
-        status=None if factored is None else _statuses(factored, told, data=data, both=both),
+        reward=_rewards(predicted.reward, real, both=both, counted=counted, groups=data.context if groups is None else groups),
+        calibration=_calibration(predicted.reward[both] - real[both], predicted.std[both]),
+        status=None if factored is None else _statuses(factored, predicted, data=data, both=both),
         horizon=horizon,
-        termination=None if factored is not None or judged else _terminations(told.terminated, data.terminated),
-        scatter=np.stack([real[shown], told.reward[shown]], axis=1),
+        termination=None if factored is not None or reward_only else _terminations(predicted.terminated, data.terminated),
+        scatter=np.stack([real[shown], predicted.reward[shown]], axis=1),
     )
 
 
@@ -119,8 +119,8 @@ class _Options:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What a model said of N steps; ``status`` and ``feedback`` are None where it did not."""
+class _Predicted:
+    """A model's predictions of N steps; ``status`` and ``feedback`` are None where it predicts none."""
 
     reward: NDArray[np.float64]
     std: NDArray[np.float64]
@@ -160,7 +160,7 @@ def _check(
 
 def _ask(
     model: WorldModel, data: Transitions, interface: Interface, *, options: _Options, rng: np.random.Generator
-) -> tuple[_Told, HorizonFidelity | None]:
+) -> tuple[_Predicted, HorizonFidelity | None]:
     """What the model says of every step, and how far off it is several steps ahead."""
     factored = interface.factored
     try:
@@ -169,9 +169,9 @@ def _ask(
             raise WorldModelError(f"{type(model).__name__} has learnt nothing yet: fit it before it is evaluated")
         if isinstance(model, RewardModel):
             return _judge(model, data, batch_size=options.batch_size, rng=rng), None
-        told = _predict(model, data, batch_size=options.batch_size, rng=rng)
+        predicted = _predict(model, data, batch_size=options.batch_size, rng=rng)
         ahead = None if factored is not None else _over_horizons(model, data, interface, options=options, rng=rng)
-        return told, ahead
+        return predicted, ahead
     finally:
         model.bind(interface)
 
@@ -187,7 +187,7 @@ def _each_attempt(factored: Factored[Any, Any], data: Transitions) -> Factored[A
 
     def advance(state: _Row, attempt: Any, outcome: Outcome) -> tuple[_Row, Step]:
         n = len(state.row)
-        info = {"context": data.context[state.row], "told_status": outcome.status, "told_feedback": outcome.feedback}
+        info = {"context": data.context[state.row], "predicted_status": outcome.status, "predicted_feedback": outcome.feedback}
         after = batch.take(data.next_observation, state.row)
         no, due = np.zeros(n, bool), np.ones(n, bool)
         return state, Step(after, outcome.value, ~no, no, due, outcome.known, info)
@@ -197,43 +197,43 @@ def _each_attempt(factored: Factored[Any, Any], data: Transitions) -> Factored[A
     return alone
 
 
-def _predict(model: WorldModel, data: Transitions, *, batch_size: int, rng: np.random.Generator) -> _Told:
-    parts: list[_Told] = []
+def _predict(model: WorldModel, data: Transitions, *, batch_size: int, rng: np.random.Generator) -> _Predicted:
+    parts: list[_Predicted] = []
     for first in range(0, len(data), batch_size):
         rows = np.arange(first, min(first + batch_size, len(data)))
         info = {"context": data.context[rows], "row": rows}
         state = model.begin(batch.take(data.observation, rows), info, rng)
-        _, told = model.step(state, batch.take(data.action, rows), rng)
-        parts.append(_told(told))
+        _, predicted = model.step(state, batch.take(data.action, rows), rng)
+        parts.append(_columns(predicted))
     return batch.concatenate(parts)
 
 
-def _judge(model: RewardModel, data: Transitions, *, batch_size: int, rng: np.random.Generator) -> _Told:
+def _judge(model: RewardModel, data: Transitions, *, batch_size: int, rng: np.random.Generator) -> _Predicted:
     """The same of a model of the reward, which sees every episode from its beginning; episodes go side by side."""
     over = data.terminated | data.truncated
     over[-1] = True
     ends = np.flatnonzero(over)
     starts = np.concatenate([[0], ends[:-1] + 1])
     order: list[NDArray[np.int64]] = []
-    parts: list[_Told] = []
+    parts: list[_Predicted] = []
     for first in range(0, len(starts), batch_size):
         rows, last = starts[first : first + batch_size], ends[first : first + batch_size]
         info = {"context": data.context[rows], "row": rows}
         state = model.begin(batch.take(data.observation, rows), info, rng)
         while len(rows):
             observed = Observed(batch.take(data.next_observation, rows), data.terminated[rows], data.truncated[rows])
-            state, told = model.judge(state, batch.take(data.action, rows), observed, rng)
-            parts.append(_told(told))
+            state, predicted = model.judge(state, batch.take(data.action, rows), observed, rng)
+            parts.append(_columns(predicted))
             order.append(rows)
             going = np.flatnonzero(rows < last)
             state, rows, last = batch.take(state, going), rows[going] + 1, last[going]
     return batch.take(batch.concatenate(parts), np.argsort(np.concatenate(order)))
 
 
-def _told(told: Prediction) -> _Told:
-    due, valid = told.reward_due, told.reward_due & told.reward_valid
-    extra = (told.info.get("told_status"), told.info.get("told_feedback"))
-    return _Told(told.reward, told.reward_std, due, valid, told.terminated, *extra)
+def _columns(predicted: Prediction) -> _Predicted:
+    due, valid = predicted.reward_due, predicted.reward_due & predicted.reward_valid
+    extra = (predicted.info.get("predicted_status"), predicted.info.get("predicted_feedback"))
+    return _Predicted(predicted.reward, predicted.reward_std, due, valid, predicted.terminated, *extra)
 
 
 def _rewards(
@@ -293,15 +293,17 @@ def _calibration(error: NDArray[np.float64], std: NDArray[np.float64]) -> Calibr
     return Calibration(len(std), _LEVELS, inside, float(std.mean()))
 
 
-def _statuses(factored: Factored[Any, Any], told: _Told, *, data: Transitions, both: NDArray[np.bool_]) -> StatusFidelity | None:
-    if told.status is None or told.feedback is None:
+def _statuses(
+    factored: Factored[Any, Any], predicted: _Predicted, *, data: Transitions, both: NDArray[np.bool_]
+) -> StatusFidelity | None:
+    if predicted.status is None or predicted.feedback is None:
         return None
     assert data.outcome is not None
     n = len(factored.statuses)
     confusion = np.zeros((n, n), np.int64)
-    np.add.at(confusion, (data.outcome.status[both], told.status[both]), 1)
+    np.add.at(confusion, (data.outcome.status[both], predicted.status[both]), 1)
     named = [
-        (really, error_type(str(told.feedback[row])))
+        (really, error_type(str(predicted.feedback[row])))
         for row in np.flatnonzero(both)
         if (really := error_type(str(data.outcome.feedback[row])))
     ]
@@ -343,9 +345,9 @@ def _over_horizons(
     still: list[float] = []
     for ahead in range(1, steps[-1] + 1):
         rows = starts + ahead - 1
-        state, told = model.step(state, batch.take(data.action, rows), rng)
+        state, prediction = model.step(state, batch.take(data.action, rows), rng)
         if ahead in steps:
-            imagined = _numbers(interface.observation_space, told.observation)
+            imagined = _numbers(interface.observation_space, prediction.observation)
             assert imagined is not None
             for predicted, into in ((imagined, errors), (before[starts], still)):
                 off = ((predicted - after[rows])[:, moves] / scale[moves]) ** 2

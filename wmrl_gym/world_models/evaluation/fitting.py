@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from wmrl_gym.world_models.base import Interface, WorldModel, WorldModelError
 from wmrl_gym.world_models.loading import MODELS, load_model, new_model
 
 _DOCUMENT = "fit.json"
+_KINDS = {"plan": dict, "episodes": int, "held_out": list, "done": int, "measures": dict, "checkpoint": str, "rng": dict}
+"""What the document of a fit holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class OfflineFit:
         """Learn from all episodes that are left, saving after each chunk.
 
         Args:
-            progress: told after each chunk how many episodes are done, and the model's measures.
+            progress: called after each chunk with how many episodes are done, and the model's measures.
 
         Returns:
             The model's measures after the last chunk.
@@ -109,8 +111,8 @@ class OfflineFit:
             self._save()
             progress(self.done - first, self.measures)
         if not self.model.fitted:
-            told = f"{len(self.training)} episodes of {self.plan.dataset}"
-            raise WorldModelError(f"{told} are too few for {type(self.model).__name__}: collect more, or lower what it asks for")
+            data = f"{len(self.training)} episodes of {self.plan.dataset}"
+            raise WorldModelError(f"{data} are too few for {type(self.model).__name__}: collect more, or lower what it asks for")
         return self.measures
 
     def _resume(self, found: dict[str, Any]) -> None:
@@ -143,12 +145,23 @@ class OfflineFit:
 
 
 def read_fit(folder: str | Path) -> dict[str, Any] | None:
-    """The document of the fit in ``folder``: its plan, ``held_out`` episodes, and the ``checkpoint``'s name; None without one."""
+    """The document of the fit in ``folder``: its plan, ``held_out`` episodes, and the ``checkpoint``'s name; None without one.
+
+    Raises:
+        ValueError: the document is damaged, or somebody else's.
+    """
     path = Path(folder) / _DOCUMENT
     if not path.is_file():
         return None
-    found = json.loads(path.read_text(encoding="utf-8"))
-    assert isinstance(found, dict)
+    told = "is not the document of a fit, or is damaged: choose another folder, or get it again"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} {told} ({error})") from error
+    if not isinstance(found, dict) or not all(isinstance(found.get(key), kind) for key, kind in _KINDS.items()):
+        raise ValueError(f"{path} {told}")
+    if not found["plan"].keys() >= {each.name for each in fields(FitPlan)}:
+        raise ValueError(f"{path} {told}")
     return found
 
 

@@ -105,7 +105,7 @@ class HorizonFidelity:
     Args:
         steps: the horizons.
         error: root mean square error, each entry in units of its own standard deviation over the data.
-        still: the same of a model that believes that nothing moves.
+        still: the same of a model that predicts that nothing moves.
         starts: rollouts compared.
     """
 
@@ -121,7 +121,7 @@ class TerminationFidelity:
 
     Args:
         n_real: steps that really terminated.
-        n_predicted: steps that the model believed to terminate.
+        n_predicted: steps that the model predicted to terminate.
         n_both: steps that both did.
     """
 
@@ -141,7 +141,7 @@ class TerminationFidelity:
 
     @property
     def f1(self) -> float:
-        """Harmonic mean of both; NaN where no episode ended and none was believed to."""
+        """Harmonic mean of both; NaN where no episode ended and none was predicted to."""
         total = self.n_real + self.n_predicted
         return 2 * self.n_both / total if total else float("nan")
 
@@ -236,8 +236,8 @@ class FidelityReport:
         if self.status is not None:
             accuracy, commonest = _percent(self.status.accuracy), _percent(self.status.commonest)
             rows.append(("status accuracy", accuracy, f"the commonest alone: {commonest}"))
-            told = f"of {self.status.n_error_types:,} named exceptions"
-            rows.append(("error type accuracy", _number(self.status.error_type_accuracy), told))
+            note = f"of {self.status.n_error_types:,} named exceptions"
+            rows.append(("error type accuracy", _number(self.status.error_type_accuracy), note))
         if self.termination is not None:
             ends = f"{self.termination.n_real:,} real and {self.termination.n_predicted:,} predicted ends"
             rows.append(("termination F1", _number(self.termination.f1), ends))

@@ -206,7 +206,7 @@ class ChatClient:
         Raises:
             _Failure: nothing came that can be read.
         """
-        httpx = http_library()
+        httpx, length_key = http_library(), self._length_key
         try:
             # The library's own time-outs are for each read: a server that drips would never reach one.
             status, headers, body = await asyncio.wait_for(self._post(client, self._body(question)), self.timeout_s)
@@ -216,7 +216,7 @@ class ChatClient:
             raise _Failure("unreachable", f"{type(error).__name__}: {error}", again=True) from None
         if status >= 500 or status in _AGAIN:
             raise _Failure("error", f"status {status}: {_shorten(body)}", again=True, wait_s=_retry_after(headers))
-        if status == 400 and self._length_key == "max_tokens" and b"max_completion_tokens" in body:
+        if status == 400 and length_key == "max_tokens" and b"max_completion_tokens" in body:
             self._length_key = "max_completion_tokens"  # newer servers of OpenAI's models refuse the older name
             return await self._exchange(client, question)
         if status != 200:
@@ -224,7 +224,7 @@ class ChatClient:
         try:
             completion = json.loads(body)
             choice = completion["choices"][0]
-            content, cut_off = choice["message"]["content"], choice.get("finish_reason") == "length"
+            content, cut_off = _text_of(choice["message"]["content"]), choice.get("finish_reason") == "length"
         except (ValueError, KeyError, IndexError, TypeError, RecursionError):
             raise _Failure("garbled", f"not a chat completion: {_shorten(body)}", again=True) from None
         if not isinstance(content, str):
@@ -341,6 +341,13 @@ def _retry_after(headers: Any) -> float:
         return max(float(headers.get("retry-after", 0.0)), 0.0)
     except ValueError:  # a date
         return 0.0
+
+
+def _text_of(content: Any) -> Any:
+    """The text of a message; of one that is a list of parts, as of models that think in parts of their own, the parts of text."""
+    if not isinstance(content, list):
+        return content
+    return "".join(part["text"] for part in content if part["type"] == "text") or None
 
 
 def _shorten(body: bytes) -> str:

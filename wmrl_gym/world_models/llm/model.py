@@ -34,7 +34,7 @@ class AskedFor:
         answered: replies that could be read.
         unreadable: replies that could not.
         unanswered: questions without a reply.
-        unknown: attempts of which, for want of replies, nothing is known.
+        unknown: attempts of which nothing is known, since no reply came.
     """
 
     attempts: int = 0
@@ -52,7 +52,7 @@ class AskedFor:
 
 
 class LLMWorldModel(AttemptModel):
-    """Foresees outcomes of attempts that are text, such as an agent's code, by asking a language model.
+    """Predicts outcomes of attempts that are text, such as an agent's code, by asking a language model.
 
     What needs no execution is answered by the environment's own gate, exactly and without asking. Everything else is asked of
     ``backend`` as strict JSON: the status, the quality if there is a score, the exception and its line or what is printed, and

@@ -19,7 +19,7 @@ SETTINGS = ("design", "samples", "shots", "capacity", "cache", "max_code", "max_
 
 @dataclass(frozen=True, slots=True)
 class SavedLLM:
-    """All that such a model is.
+    """All that a checkpoint of such a model holds.
 
     Args:
         settings: its constructor's arguments, without the back end.
@@ -70,7 +70,7 @@ class Described(Protocol):
 
 
 def settings_of_backend(backend: LanguageModel) -> dict[str, Any] | None:
-    """What makes a back end again; None for one that is known only to whoever made it.
+    """What makes a back end again; None for one that only the caller can make.
 
     >>> from wmrl_gym.world_models import ChatClient
     >>> settings = settings_of_backend(ChatClient("http://me:secret@127.0.0.1:8000/v1", "small", api_key="secret"))

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MAX_READ = 20_000
+_MOST_STARTS = 64
+"""An answer is looked for at so many braces, the last ones: each may be the beginning of something long and deep."""
 _THOUGHTS = (
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
@@ -144,6 +146,9 @@ def parse(text: str, fields: Sequence[Field], *, cut_off: bool = False) -> dict[
     >>> parse('{"status": "valid", "sure": 0.', form) is None
     True
     """
+    whole = _whole(text)
+    if whole is not None:
+        return _checked(whole, fields)
     found = None
     decoder = json.JSONDecoder()
     text = without_thoughts(text)
@@ -152,18 +157,25 @@ def parse(text: str, fields: Sequence[Field], *, cut_off: bool = False) -> dict[
         if not text.startswith("{"):
             return None
     text = text[-_MAX_READ:]
-    at = text.find("{")
-    while at >= 0:
-        try:
-            document, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            end = at + 1
-        else:
+    starts = [at for at, each in enumerate(text) if each == "{"]
+    end = 0
+    for at in starts[:1] if cut_off else starts[-_MOST_STARTS:]:
+        if at >= end:
+            try:
+                document, end = decoder.raw_decode(text, at)
+            except (ValueError, RecursionError):
+                continue
             found = _checked(document, fields) or found
-            if cut_off:
-                return found
-        at = text.find("{", end)
     return found
+
+
+def _whole(text: str) -> dict[str, Any] | None:
+    """The object that a reply consists of; whatever its texts say, it holds no thoughts."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def _checked(document: dict[str, Any], fields: Sequence[Field]) -> dict[str, Any] | None:

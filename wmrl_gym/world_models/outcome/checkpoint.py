@@ -23,7 +23,7 @@ _OUTCOME_ARRAYS = ("status", "value", "shown", "known", "cpu_s", "wall_s")
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """All that an outcome model is.
+    """All that a checkpoint of an outcome model holds.
 
     Args:
         settings: its constructor's arguments, without the encoder.

@@ -13,6 +13,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 
 from wmrl_gym import batch
 from wmrl_gym.factored import Outcome
+from wmrl_gym.lazy import renamed
 from wmrl_gym.world_models.outcome.encoders import TextEncoder
 
 PRIOR_STD = 0.3
@@ -51,7 +52,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class StatusCalibration:
     """Corrects the probabilities that a forest gives: ``(1 - mixing) p^(1/temperature) / Z + mixing base``.
 
     Args:
@@ -72,7 +73,7 @@ class Calibration:
         return mixed
 
     @classmethod
-    def fitted(cls, chances: NDArray[np.float64], status: NDArray[np.int64]) -> Calibration:
+    def fitted(cls, chances: NDArray[np.float64], status: NDArray[np.int64]) -> StatusCalibration:
         """The one under which what really happened was likeliest.
 
         Args:
@@ -103,7 +104,7 @@ _MIXINGS = (0.005, 0.02, 0.05, 0.1, 0.2, 0.4)
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Everything that follows from the evidence; replaced as a whole.
+    """A fitted model: everything that is computed from the evidence, replaced as a whole.
 
     Args:
         encoder: fitted on the evidence's text.
@@ -123,7 +124,7 @@ class Fit:
     scale: NDArray[np.float32]
     marks: NDArray[np.float64]
     chances: BaggedTrees
-    calibration: Calibration
+    calibration: StatusCalibration
     value: BaggedTrees | None
     noise: float = 0.0
     slope: float = 1.0
@@ -195,7 +196,7 @@ def fit(evidence: Evidence, stages: Stages, *, encoder: TextEncoder, n_trees: in
     status, value = evidence.outcome.status, evidence.outcome.value
     chances = BaggedTrees(n_trees, seed=seed).fit(x, np.eye(len(stages.fixed))[status])
     unseen = np.isfinite(chances.held_out_mean).all(axis=1)
-    calibration = Calibration.fitted(chances.held_out_mean[unseen], status[unseen])
+    calibration = StatusCalibration.fitted(chances.held_out_mean[unseen], status[unseen])
     scored = stages.open[status]
     trees = BaggedTrees(n_trees, seed=seed + 1).fit(x[scored], value[scored]) if scored.sum() >= 2 else None
     scale = np.where(span == 0, 1.0, span).astype(np.float32)
@@ -289,3 +290,6 @@ class BaggedTrees:
         x = np.ascontiguousarray(x, dtype=np.float32)
         # One call a tree: scikit-learn's own predict spends several times longer on dispatch than on the trees.
         return np.stack([tree.predict(x).reshape(len(x), -1) for tree in self._trees])
+
+
+__getattr__ = renamed(__name__, {"Calibration": "StatusCalibration"})

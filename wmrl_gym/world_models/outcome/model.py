@@ -153,11 +153,11 @@ class OutcomeModel(AttemptModel):
         if self.sample:
             outcome = self._draw(outcome, std, chances, seed)
         text = self.factored.shows_text
-        told = (_SHOWN if text else 0) if self.neighbours is None else self.neighbours
+        count = (_SHOWN if text else 0) if self.neighbours is None else self.neighbours
         info: dict[str, NDArray[Any]] = {}
-        if told or (text and known is not None):
+        if count or (text and known is not None):
             distance = np.zeros((len(x), 0)) if known is None else known.distances(x)
-            info = self._told(distance, told) if told else {}
+            info = self._neighbours(distance, count) if count else {}
             outcome = replace(outcome, feedback=self._nearest_feedback(outcome, distance)) if text else outcome
         gated = self._gated(attempt, PredictedOutcomes(outcome, std, info))
         return replace(gated, outcome=self.factored.describe(attempt, gated.outcome)) if text else gated
@@ -232,7 +232,7 @@ class OutcomeModel(AttemptModel):
         value = np.where(self._open[status], np.clip(outcome.shown + noise, low, high), self._fixed[status])
         return replace(outcome, status=status, value=value, shown=value)
 
-    def _told(self, distance: NDArray[np.float64], count: int) -> dict[str, NDArray[Any]]:
+    def _neighbours(self, distance: NDArray[np.float64], count: int) -> dict[str, NDArray[Any]]:
         """The nearest executed attempts, for ``info``."""
         n, evidence = len(distance), self._learnt.evidence
         info: dict[str, NDArray[Any]] = {
@@ -251,7 +251,7 @@ class OutcomeModel(AttemptModel):
         return info
 
     def _nearest_feedback(self, outcome: Outcome, distance: NDArray[np.float64]) -> NDArray[np.object_]:
-        """What the most similar executed attempt with the predicted status was told; "" where there is none."""
+        """What the most similar executed attempt with the predicted status got as feedback; "" where there is none."""
         evidence = self._learnt.evidence
         feedback = np.full(len(distance), "", dtype=object)
         if evidence is None or not distance.shape[1]:

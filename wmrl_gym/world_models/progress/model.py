@@ -1,4 +1,4 @@
-"""A world model of the reward: how far a robot has come, seen from the camera and told by the instruction."""
+"""A world model of the reward: predicts from images and an instruction how far a robot has come."""
 
 from __future__ import annotations
 
@@ -213,12 +213,12 @@ class ProgressModel(RewardModel):
         unknown = np.full((n, self.k), np.nan)
         zero = np.zeros(n)
         blank = ProgressState(start, text, unknown, unknown, zero, zero, np.zeros(n, np.int64), zero)
-        return self._seen(blank, start)
+        return self._with_frame(blank, start)
 
     def judge(
         self, state: ProgressState, action: Any, observed: Observed, rng: np.random.Generator
     ) -> tuple[ProgressState, Prediction]:
-        after = self._seen(state, self._vision.prepare(rgb(observed.observation[self.image_key])))
+        after = self._with_frame(state, self._vision.prepare(rgb(observed.observation[self.image_key])))
         value = self._collapsed(after)
         over = observed.terminated | observed.truncated
         due = np.ones(len(value), bool) if self.pays == "each" else over
@@ -253,7 +253,7 @@ class ProgressModel(RewardModel):
         if interface is not None:
             self.bind(interface)
 
-    def _seen(self, state: ProgressState, now: NDArray[Any]) -> ProgressState:
+    def _with_frame(self, state: ProgressState, now: NDArray[Any]) -> ProgressState:
         """The state after one more frame."""
         said = self._run(now, state.start, state.text)
         progress, n = said[:, 0], len(now)

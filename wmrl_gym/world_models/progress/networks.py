@@ -1,4 +1,4 @@
-"""What a progress model sees with, a small convolutional network or a frozen transformer below a small head, and its training."""
+"""The networks of a progress model, a small convolutional one or a small head on a frozen transformer, and their training."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from wmrl_gym.corrections import AdaptiveKappa, Calibrator
 from wmrl_gym.engine.info import KEYS, StepInfo
 from wmrl_gym.world_models import WorldModel
-from wmrl_gym.wrappers.corrections import RewardRange, check_late, make_debiasing, no_world_model
+from wmrl_gym.wrappers.corrections import HasCorrection, RewardRange, check_late, make_debiasing, no_world_model
 from wmrl_gym.wrappers.denoising import Method, Mode, make_denoising
 from wmrl_gym.wrappers.presets import PresetName, preset_of
 from wmrl_gym.wrappers.rewards import Correction, Residual
@@ -20,7 +20,7 @@ from wmrl_gym.wrappers.vector.world_model import WorldModelVectorEnv
 
 
 class VectorStepInfo(StepInfo):
-    """The info of the step itself, every slot's: in SAME_STEP mode that of an ended step stands in ``final_info``.
+    """The info of one vector step with a row for every slot; in SAME_STEP mode those of ended episodes are in ``final_info``.
 
     Each key is put together when it is first asked for: most steps need few of them.
 
@@ -34,7 +34,7 @@ class VectorStepInfo(StepInfo):
         self.infos, self.over = infos, over
 
     def __missing__(self, key: str) -> NDArray[Any]:
-        """The rows of a key that nobody asked for before."""
+        """Put together the rows of a key that is asked for the first time."""
         final, here = self.infos.get("final_info"), self.infos.get(key)
         if final is None or key not in final:
             if here is None:
@@ -67,32 +67,30 @@ class VectorStepInfo(StepInfo):
                         np.copyto(place[f"_{key}"], known, where=where)
 
 
-class CorrectionVectorWrapper(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
+class CorrectionVectorWrapper(HasCorrection, VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
     """Applies a :class:`~wmrl_gym.wrappers.rewards.Correction` to every step of a vector environment with a world model.
 
     Raises:
         OrderError: there is no world model below, or another correction that must stand above this one.
     """
 
-    core: Correction
-    """What is done to the rewards."""
     rows: VectorStepInfo | None = None
     """The info of the newest step."""
 
-    def __init__(self, env: VectorEnv[Any, Any, NDArray[Any]], core: Correction) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, NDArray[Any]], correction: Correction) -> None:
         if not isinstance(env, VectorEnv):
-            raise TypeError(f"{core.name} of wrappers.vector wraps vector environments, got {type(env).__name__}")
+            raise TypeError(f"{correction.name} of wrappers.vector wraps vector environments, got {type(env).__name__}")
         super().__init__(env)
         below: list[Correction] = []
         layer: Any = env
         while isinstance(layer, VectorWrapper):
             if isinstance(layer, CorrectionVectorWrapper):
-                below.append(layer.core)
+                below.append(layer.correction)
             layer = layer.env
         if not isinstance(layer, WorldModelVectorEnv):
-            raise no_world_model(core, env, vector=False)
-        self.core = core
-        core.attach(layer.engine, below)
+            raise no_world_model(correction, env, vector=False)
+        self.correction = correction
+        correction.attach(layer.engine, below)
 
     def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Step, and correct the rewards."""
@@ -101,21 +99,9 @@ class CorrectionVectorWrapper(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         known = self.env.rows if isinstance(self.env, CorrectionVectorWrapper) else None
         rows = VectorStepInfo(infos, terminated | truncated) if known is None else known
         self.rows = rows
-        reward = self.core.correct(reward, rows, actions)
-        rows.write(self.core.written)
+        reward = self.correction.correct(reward, rows, actions)
+        rows.write(self.correction.written)
         return observation, reward, terminated, truncated, infos
-
-    def stats(self) -> dict[str, float]:
-        """What a log should say of this correction."""
-        return self.core.stats()
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that changes in a run, for :meth:`load_state_dict`."""
-        return self.core.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state."""
-        self.core.load_state_dict(state)
 
 
 class OnlineDebiasing(CorrectionVectorWrapper):
@@ -153,9 +139,9 @@ class InverseVarianceDenoising(CorrectionVectorWrapper):
     def __init__(
         self, env: VectorEnv[Any, Any, NDArray[Any]], mode: Mode = "paper", *, method: Method = "delta", late: bool = False
     ) -> None:
-        core = make_denoising(mode, method)
-        super().__init__(env, core)
-        check_late(self, late or not core.joins_late)
+        correction = make_denoising(mode, method)
+        super().__init__(env, correction)
+        check_late(self, late or not correction.joins_late)
 
 
 def corrected(

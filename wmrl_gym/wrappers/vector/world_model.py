@@ -110,7 +110,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
         return self.engine.warm_up(executions, seconds=seconds)
 
     def learn_from(self, recorded: Transitions) -> None:
-        """Start from real steps that were recorded elsewhere; see :meth:`wmrl_gym.wrappers.WorldModelWrapper.learn_from`.
+        """Begin with real steps from another source; see :meth:`wmrl_gym.wrappers.WorldModelWrapper.learn_from`.
 
         The warm-up is that much shorter, and left out where they fit the model. Demonstrations alone do not show what mistakes
         lead to: :meth:`warm_up` adds random actions in any case.
@@ -123,7 +123,7 @@ class WorldModelVectorEnv(SlotVectorEnv):
 
     @property
     def last_cost(self) -> dict[str, float]:
-        """What the run has cost so far; see :class:`~wmrl_gym.engine.options.Cost`."""
+        """What the run has cost so far; see :class:`~wmrl_gym.engine.ledger.Cost`."""
         return self.engine.cost.as_dict()
 
     def stats(self) -> dict[str, float]:

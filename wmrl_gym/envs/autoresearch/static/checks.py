@@ -42,8 +42,11 @@ def failing_imports(facts: Facts) -> set[str]:
     ['no_such_library', 'sklearn.svm.SVD']
     """
     failing = {module for module in facts.imports if not _importable(module)}
+    experimental = any(module.startswith("sklearn.experimental") for module in facts.imports)
     for module, name in facts.members:
-        if module.split(".")[0] == "sklearn" and module not in failing and not _holds(module, name):
+        if module.split(".")[0] != "sklearn" or _left_alone(f"{module}.{name}") or module in failing:
+            continue
+        if not _holds(module, name) and not (experimental and _is_experimental(module, name)):
             failing.add(f"{module}.{name}")
     return failing
 
@@ -100,7 +103,7 @@ def unknown_columns(facts: Facts, columns: frozenset[str]) -> set[str]:
     """
     if not columns:
         return set()
-    # A list of columns is known by its company.
+    # A list is taken for one of columns where most of its texts are columns.
     listed = [texts for texts in facts.listed if len(texts & columns) * 2 > len(texts)]
     return set(facts.asked.union(*listed) - facts.made - columns)
 
@@ -119,22 +122,45 @@ def _origins(facts: Facts) -> dict[str, tuple[str, str]]:
 def _importable(module: str) -> bool:
     """Whether a module is installed; of scikit-learn, whether it is there and public."""
     if module.split(".")[0] == "sklearn":
-        return _sklearn(module) is not None
+        return _left_alone(module) or _sklearn(module) is not None
     return len(module) <= _LONGEST and _installed(module.split(".")[0])
 
 
 @functools.lru_cache(maxsize=1024)
 def _installed(name: str) -> bool:
+    if name == "__main__":  # every script is it, however this process was started
+        return True
     try:
         return importlib.util.find_spec(name) is not None
     except Exception:  # finders may be anybody's
         return False
 
 
+def _left_alone(module: str) -> bool:
+    """Whether nothing is asked of a module of scikit-learn, since importing it brings other libraries, or changes the others."""
+    return module.split(".")[1:2] in (["externals"], ["experimental"])
+
+
+def _is_experimental(module: str, name: str) -> bool:
+    """Whether a module gives a name only to those who import a module of ``sklearn.experimental``."""
+    try:
+        getattr(_sklearn(module), name)
+    except ImportError as error:
+        return "sklearn.experimental" in str(error)
+    except Exception:
+        pass
+    return False
+
+
 def _sklearn(module: str) -> Any:
     """A public module of the installed scikit-learn; None if it is none. Nothing else is ever imported for a script's sake."""
     parts = module.split(".")
-    if len(module) > _LONGEST or parts[0] != "sklearn" or any(part.startswith("_") or "test" in part for part in parts):
+    if (
+        len(module) > _LONGEST
+        or _left_alone(module)
+        or parts[0] != "sklearn"
+        or any(part.startswith("_") or "test" in part for part in parts)
+    ):
         return None
     return _imported(module)
 

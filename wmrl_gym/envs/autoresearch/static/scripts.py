@@ -26,7 +26,7 @@ _WALL_S = 120.0
 _DYING_S = 20.0
 """Seconds that a process may take to end once its pipe is closed."""
 _LONGEST = 64 << 20
-"""Bytes of an answer that are believed."""
+"""The longest answer that is accepted, in bytes."""
 _FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, -signal.SIGINT, -signal.SIGQUIT}
 """How the process ends where it is not its script that ends it."""
 _TRIES = 2
@@ -163,7 +163,7 @@ class _Reader:
             self._end(wait_s=0.0)
 
     def forget(self) -> None:
-        """In a forked child the process is the parent's."""
+        """Let go of the process in a forked child, where it is the parent's."""
         if self._child is not None:
             self._child.returncode = 0  # it is not ours to wait for
         self._child, self._lock = None, threading.Lock()

@@ -1,4 +1,4 @@
-"""A task of one's own: a small valid one to begin with, and what is wrong with one beyond what keeps it from loading."""
+"""For authors of tasks: writes a small valid task to begin with, and finds faults in a task that loading does not find."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def validate(task: Task) -> list[str]:
 
 
 def warnings_of(task: Task) -> list[str]:
-    """What may be wrong with a loaded task, or may be meant, a sentence each."""
+    """What may be wrong with a loaded task, unless it is intended; a sentence each."""
     return leaks_of_names_and_order(task) if task.grader is None else []
 
 

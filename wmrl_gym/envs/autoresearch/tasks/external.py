@@ -1,4 +1,4 @@
-"""Metrics that are somebody else's code: run outside of every sandbox and outside of this process, on checked tables."""
+"""Metrics that are another benchmark's code: run outside of every sandbox and outside of this process, on checked tables."""
 
 from __future__ import annotations
 
@@ -164,7 +164,8 @@ def scores_in(found: dict[str, Any]) -> tuple[float, float]:
 
 
 def _is_number(text: str) -> bool:
+    """Whether a cell is a finite number to the metric as well: it reads no digits of other scripts, and no ``1_000``."""
     try:
-        return math.isfinite(float(text))
+        return text.isascii() and "_" not in text and math.isfinite(float(text))
     except ValueError:
         return False

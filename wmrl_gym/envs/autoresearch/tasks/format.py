@@ -1,4 +1,4 @@
-"""A task is a directory.
+"""The format of a task: a directory with data, hidden answers and a leaderboard.
 
 .. code-block:: text
 
@@ -112,7 +112,7 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The hidden truth.
+    """The hidden answers to a task's test rows.
 
     Args:
         ids: n row names.
@@ -133,10 +133,10 @@ class Task:
         spec: what it asks.
         directory: where it is.
         description: what an agent reads when it asks for it.
-        answers: the hidden truth; only ids and parts where the metric is somebody else's code.
+        answers: the hidden answers; only ids and parts where the metric is another benchmark's code.
         leaderboard: what others reached.
         folder: the only folder that a sandbox may see; None for ``public`` in the directory.
-        grader: the metric, where it is somebody else's code.
+        grader: the metric, where it is another benchmark's code.
     """
 
     spec: Spec
@@ -278,7 +278,7 @@ def _read_answers(path: Path, spec: Spec) -> Answers:
         raise TaskError(f"{path}: part must take the values {PARTS}, got {sorted(set(parts))}")
     truth, test = _truth(path, spec, targets), np.array([part == "test" for part in parts])
     if spec.metric.name == "auc" and any(len(np.unique(truth[part])) < 2 for part in (test, ~test)):
-        raise TaskError(f"{path}: auc cannot be told of a part with one label only, as one of {', '.join(PARTS)} is")
+        raise TaskError(f"{path}: auc cannot be computed on a part with one label only, as one of {', '.join(PARTS)} is")
     return Answers(tuple(ids), truth, test)
 
 

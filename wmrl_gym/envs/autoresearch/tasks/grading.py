@@ -1,4 +1,4 @@
-"""Grading: a submission is bytes that untrusted code left behind. Here, outside its sandbox, it is parsed as csv."""
+"""Grades submissions: bytes that untrusted code wrote are parsed as csv, outside of its sandbox, and scored."""
 
 from __future__ import annotations
 

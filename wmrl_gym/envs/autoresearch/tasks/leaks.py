@@ -1,4 +1,4 @@
-"""Whether the names and the order of rows give answers away: somebody tries to predict them from nothing else.
+"""Tests whether the names and the order of rows give answers away, by predicting the answers from nothing else.
 
 A shuffle that can be guessed is no shuffle: where a source is sorted by label, its row numbers are as good as the answers. What
 is tried: where a row stands, what its id looks like, and where it stood before a shuffle with a usual seed, or by a plain hash
@@ -32,7 +32,7 @@ def leaks_of_names_and_order(task: Task) -> list[str]:
 
 
 def target_chance(task: Task, *, source_rows: int | None = None) -> float:
-    """The chance (a p-value) that the targets of the test rows are predicted as well as they are by luck.
+    """The p-value of predicting the test rows' targets from ids and order: the chance that luck would do as well.
 
     Args:
         task: the task.
@@ -68,7 +68,7 @@ def part_chance(task: Task) -> float:
 
 
 def _looks(ids: Sequence[str]) -> NDArray[np.float64]:
-    """What can be seen of ids and their order: float64, shape (n, F)."""
+    """Features of ids and of their order: float64, shape (n, F)."""
     n = np.arange(len(ids))
     ranks = np.empty(len(ids))
     ranks[sorted(range(len(ids)), key=lambda i: ids[i])] = n

@@ -27,6 +27,7 @@ from wmrl_gym.envs.autoresearch.tasks.external import ExternalMetric, MetricFail
 from wmrl_gym.envs.autoresearch.tasks.format import Answers, Spec, Task, TaskError, keyed_hash, read_rows, read_text
 from wmrl_gym.envs.autoresearch.tasks.reading import Rows, find_keys
 from wmrl_gym.envs.autoresearch.tasks.scores import Leaderboard, Metric
+from wmrl_gym.lazy import renamed
 
 _SAMPLES = (
     "sample_submission.csv",
@@ -46,8 +47,8 @@ _LINEAR = 101
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """Where a competition keeps what.
+class CompetitionLayout:
+    """Where a competition of another benchmark keeps its files.
 
     Args:
         style: whose layout it is.
@@ -68,8 +69,8 @@ class Layout:
     description: Path | None
 
 
-def find_layout(root: Path) -> Layout | None:
-    """Which benchmark's directory this is, and where it keeps what; None if it is of neither.
+def find_layout(root: Path) -> CompetitionLayout | None:
+    """Where the files are in a directory of another benchmark; None if it is none.
 
     Raises:
         TaskError: it is one of theirs, and something is missing.
@@ -80,23 +81,25 @@ def find_layout(root: Path) -> Layout | None:
     if (root / "data/public").is_dir():
         code = _first([root / "utils", root], ("metric.py",), f"{root} needs utils/metric.py")
         text = _maybe([root / "info", root / "data/public"], ("description.txt", "description.md"))
-        return Layout("mle-dojo", name, root / "data/public", *_files(root / "data/public", root / "data/private"), code, text)
+        return CompetitionLayout(
+            "mle-dojo", name, root / "data/public", *_files(root / "data/public", root / "data/private"), code, text
+        )
     if root.resolve().parent.name == "data_resplit":
         data = root.resolve().parent.parent
         code = _first([data.parent / "evaluation"], (f"{name}_eval.py",), f"{data.parent / 'evaluation'} needs {name}_eval.py")
-        return Layout(
+        return CompetitionLayout(
             "dsbench", name, root, *_files(root, data / "answers" / name), code, _maybe([data / "task"], (f"{name}.txt",))
         )
     return None
 
 
-def _mle_bench(root: Path, name: str) -> Layout:
+def _mle_bench(root: Path, name: str) -> CompetitionLayout:
     folders = [folder for folder in (root, _installed(name)) if folder is not None]
     code = _first(folders, ("grade.py",), f"{root} needs its grade.py, or an installed mlebench that knows {name!r}")
     public, private = root / "prepared/public", root / "prepared/private"
     named = [_configured(root, name, "dataset", key) for key in ("answers", "sample_submission")]
     text = _maybe([root, public, *folders], ("description.md",))
-    return Layout("mle-bench", name, public, *_files(public, private, answers=named[0], sample=named[1]), code, text)
+    return CompetitionLayout("mle-bench", name, public, *_files(public, private, answers=named[0], sample=named[1]), code, text)
 
 
 def _files(public: Path, private: Path, *, answers: Path | None = None, sample: Path | None = None) -> tuple[Path, Path]:
@@ -126,6 +129,8 @@ def load_peer(root: Path) -> Task:
         )
     if layout.description is None:
         raise TaskError(f"{root} has no description")
+    if layout.answers.resolve().is_relative_to(layout.public.resolve()):
+        raise TaskError(f"{layout.answers}: the answers lie in the folder that code sees, {layout.public}: move them out of it")
     sample, answers = read_rows(layout.sample), read_rows(layout.answers)
     keys = _keys(layout, sample, answers)
     names = sample.keys(keys)
@@ -156,12 +161,12 @@ def load_peer(root: Path) -> Task:
 
 
 def _roomy(grader: ExternalMetric) -> dict[str, float]:
-    """A run must be able to write a submission as large as the sample, and a few such files."""
+    """Limits of a run that let it write files of a few times the size of the sample submission; {} where the usual ones do."""
     wanted = -(-grader.max_bytes >> 20)
     return {"file_mb": wanted} if wanted > 64 else {}
 
 
-def _keys(layout: Layout, sample: Rows, answers: Rows) -> tuple[str, ...]:
+def _keys(layout: CompetitionLayout, sample: Rows, answers: Rows) -> tuple[str, ...]:
     keys = find_keys(sample, answers)
     if keys is not None:
         return keys
@@ -188,7 +193,7 @@ def _parted(name: str, rows: list[tuple[str, ...]], number: int) -> Parts:
 
 
 def _solvable(grader: ExternalMetric, splits: list[Parts], *, count: int) -> tuple[Parts, bool | None]:
-    """The first way to part the rows in which the answers themselves can be scored, and whether larger is better, if it is told.
+    """The first way to part the rows in which the answers themselves can be scored, and whether larger is better, or None.
 
     Where the answers have other columns than a submission, the sample submission stands for them.
 
@@ -223,7 +228,7 @@ def _no_score(*_: object) -> float:
     raise AssertionError("the metric of this task is not ours to compute")
 
 
-def _leaderboard(root: Path, layout: Layout, larger: bool | None) -> Leaderboard:
+def _leaderboard(root: Path, layout: CompetitionLayout, larger: bool | None) -> Leaderboard:
     if layout.style == "dsbench":
         return _between(layout)
     own = [root, root / "info"]
@@ -232,6 +237,11 @@ def _leaderboard(root: Path, layout: Layout, larger: bool | None) -> Leaderboard
     path = _first(folders, names, f"{root} has no leaderboard")
     scores = _scores(path)
     falling = scores[0] > scores[-1]
+    if larger is None and (scores[0] == scores[-1] or scores != sorted(scores, reverse=falling)):
+        raise TaskError(
+            f"{path}: nothing but its order says whether larger or smaller scores are better, and its scores are not sorted from "
+            "best to worst: sort them"
+        )
     if larger is not None and scores[0] != scores[-1] and falling != larger:
         raise TaskError(
             f"{path}: it goes from {scores[0]:g} to {scores[-1]:g}, so {'larger' if falling else 'smaller'} seems to be better, "
@@ -255,13 +265,13 @@ def _scores(path: Path) -> list[float]:
     return finite
 
 
-def _between(layout: Layout) -> Leaderboard:
+def _between(layout: CompetitionLayout) -> Leaderboard:
     """DSBench scores linearly from a baseline to the truth: a leaderboard with its entries evenly in between does the same."""
     ends = []
     for kind in ("baseline", "GT"):
         path = layout.code.parent.parent / "save_performance" / kind / layout.name / "result.txt"
         if not path.is_file():
-            raise TaskError(f"{layout.name} needs {path}: its scores are told relative to it")
+            raise TaskError(f"{layout.name} needs {path}: its scores are given relative to it")
         try:
             ends.append(float(read_text(path)))
         except ValueError as error:
@@ -271,7 +281,7 @@ def _between(layout: Layout) -> Leaderboard:
     return Leaderboard.of(np.linspace(ends[0], ends[1], _LINEAR), larger_is_better=ends[1] > ends[0])
 
 
-def _metric_name(root: Path, layout: Layout) -> str:
+def _metric_name(root: Path, layout: CompetitionLayout) -> str:
     return (_config(root, layout.name, "grader", "name") if layout.style == "mle-bench" else "") or "score"
 
 
@@ -312,3 +322,6 @@ def _first(folders: Iterable[Path], patterns: tuple[str, ...], otherwise: str, b
     if found is None:
         raise TaskError(otherwise)
     return found
+
+
+__getattr__ = renamed(__name__, {"Layout": "CompetitionLayout"})

@@ -128,7 +128,7 @@ def _cell(value: object) -> str:
 
 @contextlib.contextmanager
 def _fields_of_any_length(length: int) -> Iterator[None]:
-    """The csv module has one limit for the process: it is raised for the block."""
+    """Let csv fields have any length in the block; the csv module's limit is one for the whole process."""
     with _LIMIT:
         before = csv.field_size_limit(max(length, 1 << 17))
         try:
@@ -138,7 +138,7 @@ def _fields_of_any_length(length: int) -> Iterator[None]:
 
 
 def spelling(text: str) -> str:
-    """What becomes of a cell that is taken for a number or a missing value, and written again.
+    """How a cell is spelt after a program has read it as a number or a missing value and written it again.
 
     >>> [spelling(text) for text in ("00001", "1.10", "NA", "1e3", "r01")]
     ['1', '1.1', '', '1000', 'r01']
@@ -168,7 +168,7 @@ class Keys:
         self.count = len(keys)
 
     def place(self, key: Key) -> int | None:
-        """Which one it is; None for none of them."""
+        """The place of the row that a key means; None where it means none."""
         place = self._exact.get(key)
         return self._spelled.get(tuple(map(spelling, key))) if place is None else place
 

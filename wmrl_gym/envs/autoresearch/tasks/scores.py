@@ -107,7 +107,7 @@ def metric(name: str) -> Metric:
 
 @dataclass(frozen=True, slots=True)
 class Leaderboard:
-    """Scores to be measured against.
+    """The scores of other solutions, among which a new score is ranked.
 
     Args:
         goodness: float64, shape (n,), ascending: scores, negated where smaller is better, so that larger is always better.
@@ -119,7 +119,7 @@ class Leaderboard:
 
     @classmethod
     def of(cls, scores: Iterable[float], *, larger_is_better: bool) -> Leaderboard:
-        """A leaderboard of these scores; entries that are not finite are dropped, as they beat nobody.
+        """A leaderboard of these scores; entries that are not finite are dropped.
 
         Raises:
             ValueError: if no finite score is left.
