@@ -146,7 +146,7 @@ def test_a_memory_bomb_is_bounded(sandbox: Sandbox, where: str) -> None:
 
 def test_output_without_end_is_cut(sandbox: Sandbox) -> None:
     code = "line = b'x' * (1 << 20)\nos.write(1, b'begin\\n')\nwhile True: os.write(1, line)"
-    result = ends(sandbox, code, Limits(wall_s=60, cpu_s=2, output_kb=16))
+    result = ends(sandbox, code, Limits(wall_s=60, cpu_s=1, output_kb=16))
     assert result.exceeded == "cpu"
     assert result.stdout.startswith("begin\n")
     assert len(result.stdout) <= 16 << 10
