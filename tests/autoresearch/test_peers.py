@@ -95,7 +95,7 @@ def test_an_invalid_submission_gets_a_verdict_in_words(tasks: dict[str, Task], c
         ("mle-dojo", "utils/metric.py", "needs utils/metric.py"),
         ("dsbench", "data/answers/small/test_answer.csv", "no csv file with answers"),
         ("dsbench", "evaluation/small_eval.py", "needs small_eval.py"),
-        ("dsbench", "save_performance/GT/small/result.txt", "scores are told relative to it"),
+        ("dsbench", "save_performance/GT/small/result.txt", "scores are given relative to it"),
     ],
 )
 def test_what_is_missing_is_named(layout: str, missing: str, message: str, tmp_path: Path) -> None:

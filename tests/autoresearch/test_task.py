@@ -106,5 +106,5 @@ def test_a_part_that_its_metric_cannot_score_is_refused(tmp_path: Path) -> None:
     rows = (root / "private/answers.csv").read_text().splitlines()
     parts = [row.rpartition(",")[0] + (",test" if ",yes," in row else ",validation") for row in rows[1:]]
     (root / "private/answers.csv").write_text("\n".join([rows[0], *parts]) + "\n")
-    with pytest.raises(TaskError, match="auc cannot be told of a part with one label only"):
+    with pytest.raises(TaskError, match="auc cannot be computed on a part with one label only"):
         Task.load(root)
