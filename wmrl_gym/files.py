@@ -39,6 +39,15 @@ class CannotWrite(OSError):
         return str(self.strerror)
 
 
+def cache_home() -> Path:
+    """Where embedded tasks and cached runs are kept: ``WMRL_HOME``, else the user's cache folder."""
+    if "WMRL_HOME" in os.environ:
+        return Path(os.environ["WMRL_HOME"])
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("wmrl-gym"))
+
+
 @contextlib.contextmanager
 def writing(path: str | Path, *, advice: str) -> Iterator[None]:
     """Turn a failure to write in the block into an error that names the place and says what to do.

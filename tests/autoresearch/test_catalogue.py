@@ -17,7 +17,6 @@ from wmrl_gym.envs.autoresearch.embedded import catalogue
 from wmrl_gym.envs.autoresearch.embedded.catalogue import (
     HASHES,
     LEADERBOARDS,
-    cache_home,
     expected_hashes,
     list_tasks,
     load_task,
@@ -29,7 +28,7 @@ from wmrl_gym.envs.autoresearch.embedded.tables import wheel_folder
 from wmrl_gym.envs.autoresearch.tasks.format import FILES, Task, TaskError
 from wmrl_gym.envs.autoresearch.tasks.grading import grade
 from wmrl_gym.envs.autoresearch.tasks.profile import META_FEATURES, profile
-from wmrl_gym.files import CannotWrite
+from wmrl_gym.files import CannotWrite, cache_home
 from wmrl_gym.sandbox import Limits, Sandbox
 
 TASKS = list_tasks()

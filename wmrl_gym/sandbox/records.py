@@ -16,6 +16,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from wmrl_gym.files import cache_home
+
 from .base import ExecutionResult, Limits
 from .data_folders import DataFolder
 from .visible import hide
@@ -73,11 +75,7 @@ class RunCache:
             return None
         if cache is not True:
             return cls(Path(cache))
-        if "WMRL_HOME" in os.environ:
-            return cls(Path(os.environ["WMRL_HOME"], "runs"))
-        import platformdirs
-
-        return cls(Path(platformdirs.user_cache_dir("wmrl-gym"), "runs"))
+        return cls(cache_home() / "runs")
 
     def read(self, key: str) -> ExecutionResult | None:
         """What the run returned when it was done; it has cost nothing this time. None if it is not known."""

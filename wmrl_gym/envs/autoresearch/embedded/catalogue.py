@@ -18,7 +18,7 @@ from pathlib import Path
 from wmrl_gym.envs.autoresearch.embedded.recipes import write_task
 from wmrl_gym.envs.autoresearch.tasks.format import FILES, Task, TaskError
 from wmrl_gym.envs.autoresearch.tasks.peers import load_peer
-from wmrl_gym.files import writing
+from wmrl_gym.files import cache_home, writing
 
 LEADERBOARDS = Path(__file__).parent / "leaderboards"
 HASHES = LEADERBOARDS / "tasks.sha256"
@@ -61,15 +61,6 @@ def load_directory(root: Path) -> Task:
     if root.is_dir() and not (root / "task.toml").is_file() and not (root / "public").is_dir():
         return load_peer(root)
     return Task.load(root)
-
-
-def cache_home() -> Path:
-    """Where embedded tasks are written: ``WMRL_HOME``, else the user's cache folder."""
-    if "WMRL_HOME" in os.environ:
-        return Path(os.environ["WMRL_HOME"])
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("wmrl-gym"))
 
 
 def task_hash(directory: Path) -> str:
