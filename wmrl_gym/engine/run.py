@@ -48,7 +48,7 @@ class Run:
             )
         self._state: Any = None
         # Without a seed no two runs are alike, as everywhere in Gymnasium.
-        self.reseed(int(np.random.SeedSequence().generate_state(1)[0] >> 1) if options.seed is None else options.seed)
+        self.reseed(int(np.random.SeedSequence().generate_state(1)[0]) >> 1 if options.seed is None else options.seed)
 
     def reseed(self, seed: int) -> None:
         """Begin the run anew from ``seed``: numbers of episodes and pairs, starts, anchor choices. What was learnt stays."""
