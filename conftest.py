@@ -17,6 +17,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 from hypothesis import settings
 
+# There is no Tianshou 2 for Python 3.10.
+collect_ignore = (
+    ["tests/integrations/test_tianshou.py", "wmrl_gym/integrations/tianshou.py"] if sys.version_info < (3, 11) else []
+)
+
 # No deadline: a test must not fail because the machine is busy. Where CI is set, the same examples each time.
 settings.register_profile("wmrl", deadline=None, derandomize="CI" in os.environ, print_blob=True)
 settings.load_profile("wmrl")

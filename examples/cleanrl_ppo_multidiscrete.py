@@ -173,7 +173,11 @@ def evaluate(agent: Agent, args: Args) -> float:
     """Mean reward of the agent's episodes, really executed."""
     envs = gym.make_vec("wmrl/AutoResearchDesign-v0", num_envs=args.evaluation_episodes, task=args.task, max_real=2)
     observation, _ = envs.reset(seed=1)
-    total, known, over = np.zeros(args.evaluation_episodes), np.ones(args.evaluation_episodes, bool), np.zeros(args.evaluation_episodes, bool)
+    total, known, over = (
+        np.zeros(args.evaluation_episodes),
+        np.ones(args.evaluation_episodes, bool),
+        np.zeros(args.evaluation_episodes, bool),
+    )
     with torch.random.fork_rng():
         torch.manual_seed(1)
         while not over.all():

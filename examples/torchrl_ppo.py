@@ -1,7 +1,7 @@
 """TorchRL's PPO on CartPole inside learned dynamics, with real episodes among the imagined ones.
 
-The parts are TorchRL's own: its wrapper, its collector, GAE and the clipped loss. Two lines make the difference, ``to_env``, whose data
-has ``weight`` and ``reward_valid``, and ``Weighted``, which uses them.
+The parts are TorchRL's own: its wrapper, its collector, GAE and the clipped loss. Two lines make the difference: ``to_env``,
+whose data has ``weight`` and ``reward_valid``, and ``Weighted``, which uses them.
 
     pip install 'wmrl-gym[torchrl]'
     python examples/torchrl_ppo.py --seed 1

@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
-
-pytest.importorskip("tianshou")
-
 from tianshou.algorithm import DQN, PPO, Reinforce
 from tianshou.algorithm.algorithm_base import policy_within_training_step
 from tianshou.algorithm.modelfree.dqn import DiscreteQLearningPolicy
@@ -19,6 +16,7 @@ from tianshou.algorithm.modelfree.reinforce import ProbabilisticActorPolicy
 from tianshou.algorithm.optim import AdamOptimizerFactory
 from tianshou.data import Collector, CollectStats, PrioritizedVectorReplayBuffer, VectorReplayBuffer
 
+from examples import tianshou_ppo
 from tests.bandit import Bandit
 from tests.drifting import Drift, fitted
 from tests.integrations.poisoned import poisoned
@@ -57,9 +55,7 @@ def ppo(venv: Any, *, weigh: bool = True, **options: Any) -> Any:
         actor=Net(5, 2, 4), dist_fn=choices, action_space=venv.envs.single_action_space, action_scaling=False
     )
     made = ours.weighted(PPO) if weigh else PPO
-    return made(
-        policy=policy, critic=Critic(5, 1), optim=AdamOptimizerFactory(lr=0.01), gamma=1.0, ent_coef=0.003, **options
-    )
+    return made(policy=policy, critic=Critic(5, 1), optim=AdamOptimizerFactory(lr=0.01), gamma=1.0, ent_coef=0.003, **options)
 
 
 def train(algorithm: Any, venv: Any, *, rollouts: int, buffer: Any = None, random: bool = False, **update: Any) -> None:
@@ -146,7 +142,9 @@ def test_dqn_never_samples_an_unknown_reward(weigh: bool, n_step: int) -> None:
 
 def test_advantages_are_multiplied_by_the_weights() -> None:
     bandit = Bandit()
-    venv = ours.to_vector_env(corrected(bandit, fitted(bandit), num_envs=4, preset="paper", update_every=0, autoreset_mode=DISABLED))
+    venv = ours.to_vector_env(
+        corrected(bandit, fitted(bandit), num_envs=4, preset="paper", update_every=0, autoreset_mode=DISABLED)
+    )
     algorithm = ppo(venv)
     buffer = VectorReplayBuffer(24, 4)
     collector = Collector[CollectStats](algorithm, venv, buffer)
@@ -166,7 +164,7 @@ def test_resets_of_some_leave_the_others_alone() -> None:
     assert len(venv) == 3
     first, info = venv.reset(seed=0)
     assert [row["env_id"] for row in info] == [0, 1, 2]
-    stepped, reward, terminated, truncated, info = venv.step(np.zeros(3, int))
+    stepped, *_, info = venv.step(np.zeros(3, int))
     np.testing.assert_allclose(stepped, first + 0.05, atol=1e-6)
     assert [row["depth"] for row in info] == [1, 1, 1]
     new, info = venv.reset([2])
@@ -189,7 +187,7 @@ def test_stepping_only_some_is_refused_with_what_to_do() -> None:
 
 
 def test_what_cannot_work_is_refused() -> None:
-    with pytest.raises(ValueError, match="must be DISABLED, got AutoresetMode.NEXT_STEP"):
+    with pytest.raises(ValueError, match=r"must be DISABLED, got AutoresetMode\.NEXT_STEP"):
         ours.to_vector_env(WorldModelVectorEnv("CartPole-v1", Drift(), num_envs=2))
     with pytest.raises(TypeError, match="Reinforce has no advantages"):
         ours.weighted(Reinforce)
@@ -206,3 +204,11 @@ def test_what_cannot_work_is_refused() -> None:
             sample_size=8,
         )
     venv.close()
+
+
+def test_the_example_trains_in_learned_dynamics() -> None:
+    sizes = ["--rollouts=2", "--num-envs=4", "--steps=16", "--warmup=100", "--gradient-steps=50", "--evaluation-episodes=2"]
+    said = tianshou_ppo.main(sizes)
+    assert said["executions"] >= 100
+    assert said["imagined"] > 0
+    assert said["after"] >= 1.0

@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
-
-pytest.importorskip("torchrl")
-
 from tensordict.nn import ProbabilisticTensorDictModule, ProbabilisticTensorDictSequential, TensorDictModule
 from torchrl.collectors import Collector
 from torchrl.envs import check_env_specs
@@ -175,7 +172,7 @@ def test_a_batch_goes_on_after_its_ends() -> None:
 
 def test_other_autoreset_modes_are_refused() -> None:
     envs = corrected("CartPole-v1", Drift(), num_envs=2)
-    with pytest.raises(ValueError, match="must be DISABLED, got AutoresetMode.NEXT_STEP"):
+    with pytest.raises(ValueError, match=r"must be DISABLED, got AutoresetMode\.NEXT_STEP"):
         ours.to_env(envs)
 
 

@@ -2,6 +2,6 @@
 
 from wmrl_gym.lazy import lazy
 
-__all__ = ["arrays", "sb3", "tianshou", "torchrl"]
+__all__ = ["arrays", "sb3", "skrl", "tianshou", "torchrl"]
 
-__getattr__, __dir__ = lazy(__name__, {"arrays": "", "sb3": "", "tianshou": "", "torchrl": ""})
+__getattr__, __dir__ = lazy(__name__, {"arrays": "", "sb3": "", "skrl": "", "tianshou": "", "torchrl": ""})

@@ -43,8 +43,8 @@ def known_to_the_end(valid: NDArray[np.bool_], ends: NDArray[np.bool_]) -> NDArr
 class LateTruths:
     """The late truths of background anchors, for the rollouts that their rewards were paid in.
 
-    With ResidualCorrection (``late=True``) a reward becomes f plus its share of what f missed, else the truth. A truth that does not
-    arrive leaves its step unknown, and the propensity of the others is corrected for it.
+    With ResidualCorrection (``late=True``) a reward becomes f plus its share of what f missed, else the truth. A truth that does
+    not arrive leaves its step unknown, and the propensity of the others is corrected for it.
 
     Args:
         envs: with a world model and background anchors; made before their first rollout, since truths are collected from now on.
@@ -63,9 +63,7 @@ class LateTruths:
         self.arrived, self.missing = 0, 0
         self.engine.collect_late()
 
-    def join(
-        self, rewards: NDArray[Any], valid: NDArray[np.bool_], *, pairs: NDArray[np.int64], timeout_s: float = 60.0
-    ) -> None:
+    def join(self, rewards: NDArray[Any], valid: NDArray[np.bool_], *, pairs: NDArray[np.int64], timeout_s: float = 60.0) -> None:
         """Wait for the anchors of a rollout and put what their truths are worth in its rewards, before advantages are computed.
 
         Args:

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -37,11 +36,11 @@ _ALWAYS = tuple(name for name, key in KEYS.items() if key.always)
 _PART_OF_ONE = {"action_space": "single_action_space", "observation_space": "single_observation_space"}
 
 
-class GymnasiumVectorEnv(BaseVectorEnv):
+class GymnasiumVectorEnv(BaseVectorEnv):  # type: ignore[misc]
     """A Gymnasium vector environment in Tianshou's form: a collector steps all of it and resets the ends itself.
 
-    ``info`` has the keys that are always there, such as ``weight``, ``reward_valid`` and ``pair``; numbers that nobody knows would
-    be NaN in Tianshou's buffers.
+    ``info`` has the keys that are always there, such as ``weight``, ``reward_valid`` and ``pair``; numbers that nobody knows
+    would be NaN in Tianshou's buffers.
 
     Args:
         envs: with ``autoreset_mode="Disabled"``, and observations that are arrays.
@@ -59,10 +58,12 @@ class GymnasiumVectorEnv(BaseVectorEnv):
             raise TypeError(f"observations must be arrays, got {type(envs.single_observation_space).__name__}: encode them first")
         self.envs = envs
         self.env_num = self.wait_num = envs.num_envs
-        self.workers, self.is_async, self.timeout = [], False, None
-        self.waiting_conn, self.waiting_id, self.ready_id = [], [], list(range(envs.num_envs))
+        self.is_async, self.timeout, self.ready_id = False, None, list(range(envs.num_envs))
+        self.workers: list[Any] = []
+        self.waiting_conn: list[Any] = []
+        self.waiting_id: list[int] = []
         self.is_closed = False
-        self._seed: int | list[int] | None = None
+        self._seed: Any = None
 
     def get_env_attr(self, key: str, id: Any = None) -> list[Any]:
         """An attribute of the environments, once for each of ``id``."""
@@ -78,7 +79,7 @@ class GymnasiumVectorEnv(BaseVectorEnv):
         raise AttributeError(f"the environments share one object: set {key!r} on `.envs` instead")
 
     def reset(
-        self, env_id: Any = None, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+        self, env_id: Any = None, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Reset the environments of ``env_id``, or all; uses the seed given to :meth:`seed` since the last reset of all."""
         self._assert_is_not_closed()
@@ -102,8 +103,8 @@ class GymnasiumVectorEnv(BaseVectorEnv):
         ids = np.asarray(self._wrap_id(id))
         if len(ids) != self.env_num:
             raise ValueError(
-                f"the {self.env_num} environments are stepped together, and {len(ids)} were asked for: collect n_step, a multiple "
-                f"of {self.env_num}, and no n_episode"
+                f"the {self.env_num} environments are stepped together, and {len(ids)} were asked for: collect n_step, "
+                f"a multiple of {self.env_num}, and no n_episode"
             )
         ordered = np.empty_like(np.asarray(action))
         ordered[ids] = action
@@ -113,8 +114,9 @@ class GymnasiumVectorEnv(BaseVectorEnv):
     def seed(self, seed: int | list[int] | None = None) -> list[list[int] | None]:
         """Seed the next reset of all: an int as :meth:`gymnasium.vector.VectorEnv.reset` takes it, or one for each."""
         self._seed = seed
-        each = [seed + slot for slot in range(self.env_num)] if isinstance(seed, int) else seed or [None] * self.env_num
-        return [None if one is None else [one] for one in each]
+        if seed is None:
+            return [None] * self.env_num
+        return [[seed + slot] for slot in range(self.env_num)] if isinstance(seed, int) else [[each] for each in seed]
 
     def render(self, **kwargs: Any) -> list[Any]:
         """None for each: imagined environments draw nothing."""
@@ -176,8 +178,8 @@ class _OffPolicy:
 def weighted(algorithm: type[Any]) -> type[Any]:
     """A Tianshou algorithm that uses ``info["weight"]`` and skips unknown rewards: ``weighted(PPO)(policy=..., critic=...)``.
 
-    On-policy algorithms leave out each step whose return is unknown before anything is computed of the batch, running statistics of
-    returns included, and multiply advantages by the weights after GAE. Off-policy ones leave out what they sample of
+    On-policy algorithms leave out each step whose return is unknown before anything is computed of the batch, running statistics
+    of returns included, and multiply advantages by the weights after GAE. Off-policy ones leave out what they sample of
     unknown reward; they have no advantages to weight.
 
     Args:

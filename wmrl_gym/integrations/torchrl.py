@@ -1,5 +1,5 @@
-"""TorchRL: environments, single and batched, whose data has the keys of ``info``, and advantages that use weights and skip what is
-unknown.
+"""TorchRL: environments, single and batched, whose data has the keys of ``info``, and advantages that use weights and skip what
+is unknown.
 
 >>> import gymnasium as gym
 >>> from wmrl_gym.integrations import torchrl
@@ -61,7 +61,9 @@ class InfoReader(BaseInfoDictReader):
     def __call__(self, info_dict: dict[str, Any], tensordict: TensorDictBase) -> TensorDictBase:
         """Write the keys of one reset or step."""
         n = 1 if self.num_envs is None else self.num_envs
-        batched = {key: np.array([value]) for key, value in info_dict.items() if key in KEYS} if self.num_envs is None else info_dict
+        batched = (
+            {key: np.array([value]) for key, value in info_dict.items() if key in KEYS} if self.num_envs is None else info_dict
+        )
         info = step_info(batched, np.zeros(n, np.bool_))
         shape = (*tensordict.batch_size, 1)
         for key in self.keys:
@@ -84,7 +86,9 @@ class _WithMode(VectorWrapper):
         return mode
 
 
-def to_env(env: gym.Env[Any, Any] | VectorEnv[Any, Any, NDArray[Any]], *, keys: Sequence[str] = tuple(KEYS), **options: Any) -> EnvBase:
+def to_env(
+    env: gym.Env[Any, Any] | VectorEnv[Any, Any, NDArray[Any]], *, keys: Sequence[str] = tuple(KEYS), **options: Any
+) -> EnvBase:
     """``env`` as an environment of TorchRL, for its collectors.
 
     Args:
@@ -121,20 +125,22 @@ def known(data: TensorDictBase) -> TensorDictBase:
 class Weighted(torch.nn.Module):
     """An advantage estimator of TorchRL whose data is fit to learn from: weighted, and without what is unknown.
 
+    ``Weighted(GAE(...))(data)`` takes what a collector gives, time last in its batch shape, and returns a flat batch of the steps
+    with a known return: an unknown reward makes those of its whole episode so far unknown.
+
     Args:
         estimator: such as ``torchrl.objectives.value.GAE``.
 
     Raises:
         ValueError: an estimator that standardises all advantages, those of unknown rewards among them: standardise in the loss.
-
-    ``Weighted(GAE(...))(data)`` takes what a collector gives, time last in its batch shape, and returns a flat batch of the steps with
-    a known return: an unknown reward makes those of its whole episode so far unknown.
     """
 
     def __init__(self, estimator: torch.nn.Module) -> None:
         super().__init__()
         if getattr(estimator, "average_gae", False):
-            raise ValueError("average_gae=True standardises with unknown rewards: use normalize_advantage=True of the loss instead")
+            raise ValueError(
+                "average_gae=True standardises with unknown rewards: use normalize_advantage=True of the loss instead"
+            )
         self.estimator = estimator
 
     def forward(self, data: TensorDictBase) -> TensorDictBase:

@@ -18,7 +18,6 @@ from wmrl_gym.wrappers.presets import PresetName, preset_of
 from wmrl_gym.wrappers.rewards import Correction, Residual
 from wmrl_gym.wrappers.vector.world_model import WorldModelVectorEnv
 
-
 if TYPE_CHECKING:
     _VectorWrapper = VectorWrapper[Any, Any, Any, Any, NDArray[Any]]
 else:  # before Gymnasium 1.4 the class takes no parameters when it runs
