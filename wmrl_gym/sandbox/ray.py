@@ -11,6 +11,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from wmrl_gym.threads import tell_when_forked
+
 from .base import ExecutionResult, Limits, SandboxUnavailable, make_sandbox
 from .data_folders import DataFolder, LeasedFolder
 from .visible import hidden_by_name, hide
@@ -117,7 +119,12 @@ class RaySandbox:
         self._actors = 0
         self._data: OrderedDict[DataFolder, tuple[str, Any]] = OrderedDict()
         self._serial = 0
-        self._closed = False
+        self._closed = self._forked = False
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """In a forked child: the connection to the cluster is the parent's, and Ray makes no second one."""
+        self._forked, self._idle, self._changed = True, deque(), threading.Condition()
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy in another process has actors of its own."""
@@ -143,8 +150,9 @@ class RaySandbox:
         Raises:
             SandboxUnavailable: no actor can be started, as the cluster has no room or its machines have no sandbox.
             ValueError: ``data_dir`` is no folder, or links to what is outside of it.
-            RuntimeError: the sandbox is closed.
+            RuntimeError: the sandbox is closed, or this process was forked after the connection was made.
         """
+        self._check_open()
         data = None if data_dir is None else DataFolder.scan(data_dir)
         reason = ""
         for _ in range(self.retries + 1):
@@ -259,6 +267,8 @@ class RaySandbox:
     def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError("this sandbox is closed")
+        if self._forked:
+            raise RuntimeError("a process that was forked after connecting to Ray cannot use it: start processes by spawn")
 
     def close(self) -> None:
         """End every idle actor; one that is in a run ends after it. May be called twice."""

@@ -25,6 +25,7 @@ from wmrl_gym.envs.autoresearch.tasks.profile import META_FEATURES
 from wmrl_gym.factored import Factored, Outcome, Step
 from wmrl_gym.randomness import draw
 from wmrl_gym.sandbox import ExecutionResult, Limits, Sandbox, make_sandbox
+from wmrl_gym.threads import tell_when_forked
 
 AttemptT = TypeVar("AttemptT")
 TaskChoice: TypeAlias = str | Path | Sequence[str | Path] | None
@@ -69,6 +70,11 @@ class AutoResearch(Factored[Progress, AttemptT]):
         sandbox = self.options.sandbox
         self._sandbox: Sandbox | None = None if isinstance(sandbox, str) else sandbox
         self._sandbox_kind = sandbox if isinstance(sandbox, str) else None
+        self.forked()
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """In a forked child: a thread of the parent may hold the lock for ever."""
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -76,7 +82,9 @@ class AutoResearch(Factored[Progress, AttemptT]):
         return {**vars(self), "_lock": None, "_sandbox": self._sandbox if self._sandbox_kind is None else None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.Lock())
+        vars(self).update(state)
+        self.forked()
+        tell_when_forked(self)
 
     def default_limits(self, task: Task) -> Limits:
         """The bounds of one execution that the task asks for."""
