@@ -269,9 +269,7 @@ class FactoredExecution(RealExecution):
         if self.owned:
             self.factored.close()
 
-    def _advance(
-        self, state: Any, observation: Any, actions: Any, *, pool: Executor | None = None
-    ) -> tuple[Any, RealStep]:
+    def _advance(self, state: Any, observation: Any, actions: Any, *, pool: Executor | None = None) -> tuple[Any, RealStep]:
         attempt = self.factored.attempt(state, actions)
         return self._settle(state, observation, actions, attempt=attempt, outcome=resolve(self.factored, attempt, pool=pool))
 

@@ -31,8 +31,8 @@ class EnvExecution(RealExecution):
     An observation that is not finite, such as a sensor's NaN, ends its episode: truncated, its reward not valid, the last usable
     observation in its place. It is counted, and nothing learns from it.
 
-    An instance that raised is closed and not used again where another can be made, but for ``first``. How much CPU time steps take
-    is not known: they may run in threads and processes of their own.
+    An instance that raised is closed and not used again where another can be made, but for ``first``. How much CPU time steps
+    take is not known: they may run in threads and processes of their own.
 
     Args:
         make: makes one instance.

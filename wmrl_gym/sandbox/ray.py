@@ -81,7 +81,8 @@ class RaySandbox:
     Args:
         workers: actors at most, and so runs at once; None for as many as the cluster has room for when a run comes.
         inner: the sandbox that each actor uses: "local" or "docker".
-        address: of the cluster, as ``ray.init`` takes it, unless this process is connected already; None starts one here.
+        address: of the cluster, as ``ray.init`` takes it, unless this process is connected already; None takes the variable
+            ``RAY_ADDRESS``, or else starts one here.
         num_cpus: CPUs that each actor asks for.
         resources: other resources that each actor asks for, such as ``{"sandbox": 1}``.
         retries: how often a run is done again whose machine was lost.
@@ -289,8 +290,10 @@ def _connected(address: str | None) -> Any:
     except ImportError as error:
         raise SandboxUnavailable("Ray is not installed, run `pip install 'wmrl-gym[ray]'`") from error
     if not ray.is_initialized():
+        # Without an address Ray would join whatever cluster was started here last, and wait for it for minutes if it has ended.
+        address = address or os.environ.get("RAY_ADDRESS") or "local"
         try:
-            ray.init(address=address, include_dashboard=False if address is None else None, log_to_driver=False)
+            ray.init(address=address, include_dashboard=False if address == "local" else None, log_to_driver=False)
         except ConnectionError as error:
             raise SandboxUnavailable(
                 f"no Ray cluster answers at {address!r}: start one with `ray start --head` ({error})"

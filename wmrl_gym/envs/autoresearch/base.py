@@ -59,6 +59,7 @@ class AutoResearch(Factored[Progress, AttemptT]):
     def __init__(self, task: TaskChoice = None, **options: Any) -> None:
         self.options = Options.of(options, max_turns=self.default_turns)
         self.rules, self.feedback, self.workers = self.options, self.options.feedback, self.options.workers
+        self.chosen_by = "value" if self.rules.reward == "best_test" else "shown"
         if self.rules.reward == "improvement":  # what an attempt is worth on validation may be less on the test part
             self.reward_range = (VALID_VALUES[0] - VALID_VALUES[1], 1.0)
         self.tasks = _load(task)
@@ -222,6 +223,8 @@ def _load(choice: TaskChoice) -> tuple[Task, ...]:
     if choice is None:
         names: Sequence[str | Path] = list_tasks()
     else:
+        if not isinstance(choice, (str, Path, Sequence)):
+            raise TypeError(f"task must be a name, a folder, or a list of these, got {choice!r}")
         names = [choice] if isinstance(choice, (str, Path)) else list(choice)
     if not names:
         raise ValueError("task must name at least one task, got an empty list")
