@@ -1,13 +1,14 @@
 """A chat server on loopback that answers as badly as it can, and a world model that asks it: part of ``benchmarks.fuzz_replies``.
 
 Two imagined environments are stepped in an :class:`~wmrl_gym.world_models.LLMWorldModel`; each of their questions gets one
-hostile reply over a real socket. Counted are attempts that were predicted and attempts of which nothing is known, what the client said
-came of its requests, exceptions out of ``step()`` (there must be none), steps that took longer than the client's own time-out
+hostile reply over a real socket. Counted are attempts that were predicted and attempts of which nothing is known, what the
+client said came of its requests, exceptions out of ``step()`` (there must be none), steps that took longer than the client's own time-out
 allows, and memory.
 """
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import socket
@@ -159,6 +160,12 @@ def broken_json(body: dict[str, Any], rng: np.random.Generator) -> Answer:
     return Answer((http(bytes(content)),))
 
 
+@functools.cache
+def _zipped() -> bytes:
+    """What becomes 64 MiB."""
+    return gzip.compress(bytes(64 << 20), 1)
+
+
 def huge(body: dict[str, Any], rng: np.random.Generator) -> Answer:
     """A body that is large, deep, or becomes large."""
     completion = good(body, rng)
@@ -167,14 +174,13 @@ def huge(body: dict[str, Any], rng: np.random.Generator) -> Answer:
     def says(content: str) -> Answer:
         return Answer((http(json.dumps({"choices": [choice | {"message": {"content": content}}]}).encode()),))
 
-    zipped = gzip.compress(b" " * (64 << 20), 1)
     endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"10000\r\n" + b" " * 65536 + b"\r\n"
     options: list[Callable[[], Answer]] = [
         lambda: Answer((http(b"[" * 200_000),)),
         lambda: Answer((http(b'{"choices":' * 20_000),)),
         lambda: Answer((http(b" " * 3_000_000),)),
         lambda: Answer((http(b"1" * 900_000),)),
-        lambda: Answer((http(zipped, "Content-Encoding: gzip"),)),
+        lambda: Answer((http(_zipped(), "Content-Encoding: gzip"),)),
         lambda: Answer((endless, *[b"10000\r\n" + b" " * 65536 + b"\r\n"] * 200)),
         lambda: Answer((http(json.dumps({"choices": [choice] * 1500}).encode()),)),
         lambda: Answer(

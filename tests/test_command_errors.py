@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -79,12 +80,20 @@ def test_one_line_says_what_is_wrong(
     assert not (tmp_path / "out").exists()
 
 
-def fit_of(recorded: Path, folder: Path) -> Path:
-    """A short fit in a folder."""
+@pytest.fixture(scope="module")
+def fitted_once(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short fit."""
+    folder = tmp_path_factory.mktemp("fit") / "fit"
     steps = ["min_transitions=20", "max_gradient_steps=5", "hidden=[8]", "n_members=2", "n_elites=2"]
     command = ["fit", str(recorded), "--out", str(folder), *(word for step in steps for word in ("--set", step))]
     assert main(command) == 0
     return folder
+
+
+@pytest.fixture
+def fit(fitted_once: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be changed."""
+    return Path(shutil.copytree(fitted_once, tmp_path / "fit"))
 
 
 def change(path: Path, **changes: object) -> None:
@@ -120,20 +129,19 @@ def change(path: Path, **changes: object) -> None:
     ],
     ids=str,
 )
-def test_a_fit_that_was_changed_by_hand_is_refused(changes: dict[str, object], recorded: Path, tmp_path: Path) -> None:
-    document = fit_of(recorded, tmp_path / "fit") / "fit.json"
-    assert read_fit(tmp_path / "fit") is not None
-    change(document, **changes)
-    with pytest.raises(ValueError, match="fit.json is not the document of a fit, or is damaged"):
-        read_fit(tmp_path / "fit")
+def test_a_fit_that_was_changed_by_hand_is_refused(changes: dict[str, object], fit: Path) -> None:
+    assert read_fit(fit) is not None
+    change(fit / "fit.json", **changes)
+    with pytest.raises(ValueError, match=r"fit\.json is not the document of a fit, or is damaged"):
+        read_fit(fit)
 
 
-def test_a_damaged_random_state_is_named(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(fit_of(recorded, tmp_path / "fit") / "fit.json", rng={"bit_generator": "PCG64"}, done=1)
-    settings = json.loads((tmp_path / "fit/fit.json").read_text())["plan"]["settings"]
+def test_a_damaged_random_state_is_named(fit: Path, recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(fit / "fit.json", rng={"bit_generator": "PCG64"}, done=1)
+    settings = json.loads((fit / "fit.json").read_text())["plan"]["settings"]
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]
     capsys.readouterr()
-    assert main(["fit", str(recorded), "--out", str(tmp_path / "fit"), *words]) == 2
+    assert main(["fit", str(recorded), "--out", str(fit), *words]) == 2
     assert "holds no state of a random generator" in capsys.readouterr().err
 
 
@@ -161,9 +169,8 @@ def test_a_damaged_random_state_is_named(recorded: Path, tmp_path: Path, capsys:
     ],
     ids=str,
 )
-def test_a_model_that_was_changed_by_hand_is_refused(changes: dict[str, object], recorded: Path, tmp_path: Path) -> None:
-    folder = fit_of(recorded, tmp_path / "fit")
-    saved = folder / json.loads((folder / "fit.json").read_text())["checkpoint"]
+def test_a_model_that_was_changed_by_hand_is_refused(changes: dict[str, object], fit: Path) -> None:
+    saved = fit / json.loads((fit / "fit.json").read_text())["checkpoint"]
     assert load_model(saved).fitted
     change(saved / "dynamics.json", **changes)
     with pytest.raises(WorldModelError, match=r"EnsembleDynamics (saved in|has)"):

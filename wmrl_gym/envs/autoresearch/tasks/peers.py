@@ -218,7 +218,7 @@ def _check_names(layout: CompetitionLayout, sample: Rows, answers: Rows) -> None
     if "" in sample.header:
         place = sample.header.index("") + 1
         raise TaskError(
-            f"{layout.sample}: column {place} has no name: give it one, or leave it out (pandas writes such a column for its index)"
+            f"{layout.sample}: column {place} has no name: give it one, or leave it out (pandas writes one such for its index)"
         )
     for path, table in ((layout.sample, sample), (layout.answers, answers)):
         twice = next((name for name in sample.header if table.header.count(name) > 1), None)
@@ -228,11 +228,9 @@ def _check_names(layout: CompetitionLayout, sample: Rows, answers: Rows) -> None
 
 def _warn_unless_truth_wins(layout: CompetitionLayout, solved: Solved, answers: Rows, *, larger: bool) -> None:
     """Warn where the metric does not rate the answers above the sample submission, so that rewards may mean nothing."""
-    if (
-        solved.truth is None
-        or solved.sample is None
-        or (solved.truth > solved.sample if larger else solved.truth < solved.sample)
-    ):
+    if solved.truth is None or solved.sample is None:
+        return
+    if solved.truth > solved.sample if larger else solved.truth < solved.sample:
         return
     missing = {cell for name in answers.header for cell in answers.column(name) if spelling(cell) == ""}
     why = f" (among them is {sorted(missing)[-1]!r}, which pandas reads as a missing value)" if missing else ""
