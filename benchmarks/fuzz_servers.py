@@ -2,8 +2,8 @@
 
 Two imagined environments are stepped in an :class:`~wmrl_gym.world_models.LLMWorldModel`; each of their questions gets one
 hostile reply over a real socket. Counted are attempts that were predicted and attempts of which nothing is known, what the
-client said came of its requests, exceptions out of ``step()`` (there must be none), steps that took longer than the client's own time-out
-allows, and memory.
+client said came of its requests, exceptions out of ``step()`` (there must be none), steps that took longer than the client's own
+time-out allows, and memory.
 """
 
 from __future__ import annotations
