@@ -15,7 +15,12 @@ from wmrl_gym.sandbox import Limits, Sandbox
 from wmrl_gym.world_models import OutcomeModel
 from wmrl_gym.wrappers.vector import WorldModelVectorEnv
 
-SUBMITS = "import os\nprint('{0}')\nopen(os.environ['SUBMISSION_PATH'], 'w').write(open(os.environ['DATA_DIR'] + '/sample_submission.csv').read())"
+SUBMITS = """
+import os
+print({0})
+sample = open(os.environ["DATA_DIR"] + "/sample_submission.csv").read()
+open(os.environ["SUBMISSION_PATH"], "w").write(sample)
+"""
 
 
 @pytest.mark.parametrize("encoder", ["tfidf", "hashing"])

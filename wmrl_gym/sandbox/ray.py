@@ -294,7 +294,9 @@ def _connected(address: str | None) -> Any:
         address = address or os.environ.get("RAY_ADDRESS") or "local"
         try:
             ray.init(address=address, include_dashboard=False if address == "local" else None, log_to_driver=False)
-        except ConnectionError as error:
+        except Exception as error:  # Ray raises plain ones, such as where a node does not start in time
+            if address == "local":
+                raise SandboxUnavailable(f"Ray could not start a cluster on this machine: {error}") from error
             raise SandboxUnavailable(
                 f"no Ray cluster answers at {address!r}: start one with `ray start --head` ({error})"
             ) from error
