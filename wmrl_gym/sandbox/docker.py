@@ -55,15 +55,6 @@ class DockerSandbox:
         connect(image).close()
         self._open()
 
-    def forked(self) -> None:
-        """In a forked child: the containers are the parent's, and those that start them."""
-        self._finalizer.detach()
-        for container in self._alive:
-            container.forked()
-        closed = self._closed
-        self._open()
-        self._closed = closed
-
     def _open(self) -> None:
         tell_when_forked(self)
         self._free = threading.Semaphore(self.workers)
@@ -74,6 +65,15 @@ class DockerSandbox:
         self._closed = False
         self._starter = Threads(max(1, min(self.workers, 4)), "docker-start")
         self._finalizer = weakref.finalize(self, _end_all, self._alive, self._starter, os.getpid())
+
+    def forked(self) -> None:
+        """In a forked child: the containers are the parent's, and those that start them."""
+        self._finalizer.detach()
+        for container in self._alive:
+            container.forked()
+        closed = self._closed
+        self._open()
+        self._closed = closed
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy in another process starts containers of its own."""
