@@ -1,8 +1,8 @@
 """GRPO in CleanRL's manner: one file, no critic, groups of episodes that share their start, in a world model with real anchors.
 
-Each iteration runs ``num_groups`` groups of ``group_size`` episodes side by side. All members of a group start from the same seed,
-an episode's return is compared with its group's, and every turn of the episode gets that advantage. What a world model brings
-are the lines marked "world model", which use what ``info`` says of a step:
+Each iteration runs ``num_groups`` groups of ``group_size`` episodes side by side. All members of a group start from the same
+seed, an episode's return is compared with its group's, and every turn of the episode gets that advantage. What a world model
+brings are the lines marked "world model", which use what ``info`` says of a step:
 
     weight        how much its advantage counts
     reward_valid  whether its reward is known: if not, the whole episode enters neither its group's baseline nor the loss

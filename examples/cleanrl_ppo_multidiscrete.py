@@ -36,7 +36,7 @@ from wmrl_gym.wrappers import diagnostics, step_info
 class Args:
     task: str = "diabetes"
     seed: int = 1
-    total_timesteps: int = 12_000
+    total_timesteps: int = 6_144
     num_envs: int = 32
     num_steps: int = 6  # a multiple of an episode's turns, so that rollouts hold whole episodes
     anchors: float = 0.05  # share of the episodes that are executed

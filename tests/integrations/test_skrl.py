@@ -55,7 +55,10 @@ def train(envs: Any, folder: Path, *, rollouts: int) -> Policy:
     cfg.entropy_loss_scale = 0.003
     cfg.experiment.directory, cfg.experiment.write_interval, cfg.experiment.checkpoint_interval = str(folder), 0, 0
     agent = PPO(
-        models={"policy": policy, "value": Value(**spaces)}, memory=RandomMemory(6, env.num_envs, env.device), cfg=cfg, **spaces
+        models={"policy": policy, "value": Value(**spaces)},
+        memory=RandomMemory(memory_size=6, num_envs=env.num_envs, device=env.device),
+        cfg=cfg,
+        **spaces,
     )
     SequentialTrainer(env=env, agents=agent, cfg={"timesteps": 6 * rollouts, "disable_progressbar": True}).train()
     return policy

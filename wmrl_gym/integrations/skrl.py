@@ -46,7 +46,9 @@ class CheckedEnv(GymnasiumWrapper):  # type: ignore[misc]
         """
         observation, reward, terminated, truncated, infos = super().step(actions)
         over = (terminated | truncated).cpu().numpy().reshape(-1)
-        given = infos if self._vectorized else {key: np.array([infos[key]]) for key in ("weight", "reward_valid") if key in infos}
+        given = infos
+        if not self._vectorized:
+            given = {key: np.array([infos[key]]) for key in ("weight", "reward_valid") if key in infos}
         info = step_info(given, over)
         unknown = np.flatnonzero(~info["reward_valid"]).tolist()
         if unknown:
@@ -58,6 +60,10 @@ class CheckedEnv(GymnasiumWrapper):  # type: ignore[misc]
                 "use a preset that corrects rewards, such as 'recommended'"
             )
         return observation, reward, terminated, truncated, infos
+
+    def render(self, *args: Any, **kwargs: Any) -> Any:
+        """What a single environment draws; a vector environment draws nothing, though skrl's trainers ask for it at every step."""
+        return None if self._vectorized else super().render(*args, **kwargs)
 
 
 def to_env(env: gym.Env[Any, Any] | VectorEnv[Any, Any, NDArray[Any]]) -> CheckedEnv:

@@ -39,7 +39,7 @@ __all__ = ["InfoReader", "Weighted", "join_late", "known", "to_env"]
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float32}
 
 
-class InfoReader(BaseInfoDictReader):
+class InfoReader(BaseInfoDictReader):  # type: ignore[misc]
     """Puts the keys of ``info`` into TorchRL's data, beside the observation: shape (*batch, 1), NaN where nobody knows a number.
 
     TorchRL's own reader fails on Python numbers, and writes 0 where a key is missing.
