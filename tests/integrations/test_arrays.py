@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -69,7 +70,7 @@ def test_what_has_no_late_truths_is_refused() -> None:
     with pytest.raises(TypeError, match="blocking ones need no joining"):
         arrays.LateTruths(corrected("CartPole-v1", Drift(), num_envs=2))
     with pytest.raises(TypeError, match="has none"):
-        arrays.LateTruths(object())
+        arrays.LateTruths(gym.make("CartPole-v1"))
 
 
 def test_arrays_of_other_shapes_are_refused() -> None:

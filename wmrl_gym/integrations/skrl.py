@@ -62,7 +62,7 @@ class CheckedEnv(GymnasiumWrapper):  # type: ignore[misc]
         return observation, reward, terminated, truncated, infos
 
     def render(self, *args: Any, **kwargs: Any) -> Any:
-        """What a single environment draws; a vector environment draws nothing, though skrl's trainers ask for it at every step."""
+        """What a single environment draws; a vector one draws nothing, though skrl's trainers ask for it at every step."""
         return None if self._vectorized else super().render(*args, **kwargs)
 
 
