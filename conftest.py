@@ -16,21 +16,29 @@ from typing import Any
 # One thread a process, as there are as many processes as cores. Before numpy and torch are imported, here and in subprocesses.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# An OpenCV that lacks its libraries leaves its own folder on the path, where its `typing` hides Python's from every process that is
-# started later; and what imports it again prints the path. Gymnasium and Stable-Baselines3 try, and do without.
-_path = list(sys.path)
-try:
-    import cv2  # noqa: F401
-except ImportError:
-    sys.path[:] = _path
-    sys.modules["cv2"] = None  # type: ignore[assignment]
-
 import pytest
 from hypothesis import settings
 
 # No deadline: a test must not fail because the machine is busy. Where CI is set, the same examples each time.
 settings.register_profile("wmrl", deadline=None, derandomize="CI" in os.environ, print_blob=True)
 settings.load_profile("wmrl")
+
+
+def _do_without_a_broken_opencv() -> None:
+    """Take away what an OpenCV that lacks its libraries leaves behind: Gymnasium and Stable-Baselines3 try it, and do without.
+
+    Its own folder stays on the path, where its ``typing`` hides Python's from every process that is started later, and whoever
+    imports it a second time prints the path.
+    """
+    path = list(sys.path)
+    try:
+        import cv2  # noqa: F401
+    except ImportError:
+        sys.path[:] = path
+        sys.modules["cv2"] = None  # type: ignore[assignment]
+
+
+_do_without_a_broken_opencv()
 
 
 @pytest.fixture(scope="session", autouse=True)
