@@ -63,7 +63,7 @@ def image() -> str:
 
 @pytest.fixture(scope="package")
 def docker(image: str) -> Iterator[Sandbox]:
-    with DockerSandbox(image=image, spares=2, preimport=()) as sandbox:
+    with DockerSandbox(image=image, spares=1, preimport=()) as sandbox:
         yield sandbox
 
 
