@@ -380,7 +380,8 @@ def test_forests_are_grown_anew_when_a_share_of_what_they_know_is_new() -> None:
     assert few <= 1 + math.ceil(math.log(240 / 8) / math.log(1.25))
     assert model.executions == eager.executions == 240
     assert 240 / 1.25 < model.span.kept == model.span.end <= 240
-    assert model.evidence is not None and len(model.evidence.number) == 240, "what is new is kept until then"
+    assert model.evidence is not None
+    assert len(model.evidence.number) == 240, "what is new is kept until then"
 
 
 def test_saved_between_two_fits_it_goes_on_the_same(tmp_path: Any) -> None:

@@ -66,6 +66,8 @@ class EnsembleDynamics(WorldModel):
             ``"ts_inf"``: each rollout keeps the elite it began with; ``"mean"``: the expectation over all elites, no noise.
         min_transitions: real transitions before the first fit; until then :attr:`fitted` is False and its answers are unknown.
         capacity: newest transitions kept, so that nothing is forgotten as new ones are learnt.
+        refit_share: it learns once so many transitions are new, as a share of those that it has learnt from (at most
+            ``capacity``). 0 is at each update.
         gradient_steps: on each of the two networks, for each new transition.
         max_gradient_steps: on each of the two networks, in one update.
         batch_size: transitions in a gradient step, for each member.
@@ -99,6 +101,7 @@ class EnsembleDynamics(WorldModel):
         propagation: Propagation = "ts1",
         min_transitions: int = 400,
         capacity: int = 100_000,
+        refit_share: float = 0.2,
         gradient_steps: float = 4.0,
         max_gradient_steps: int = 2_000,
         batch_size: int = 128,
@@ -119,7 +122,10 @@ class EnsembleDynamics(WorldModel):
             raise ValueError(f"capacity must be at least min_transitions = {min_transitions}, got {capacity}")
         if not (gradient_steps > 0 and learning_rate > 0):
             raise ValueError(f"gradient_steps and learning_rate must be positive, got {gradient_steps} and {learning_rate}")
+        if not refit_share >= 0:
+            raise ValueError(f"refit_share must be 0 or more, got {refit_share}")
         self.propagation: Propagation = propagation
+        self.refit_share = float(refit_share)
         self.min_transitions = min_transitions
         self.gradient_steps = float(gradient_steps)
         self.max_gradient_steps = max_gradient_steps
@@ -199,9 +205,13 @@ class EnsembleDynamics(WorldModel):
         replay = self._replay
         if len(transitions):
             replay = replay.joined(self._experience(transitions, rng))
-        kept, new, known = replay.kept, replay.added - self._learnt, {"wm/transitions": float(replay.added)}
-        if kept is None or len(kept) < self.min_transitions or new == 0:
+        new, known = replay.added - self._learnt, {"wm/transitions": float(replay.added)}
+        few = self._fitted is not None and new < self.refit_share * min(self._learnt, self.capacity)
+        if len(replay) < self.min_transitions or new == 0 or few:
             return ComputedUpdate(replay, self._fitted, self._learnt, known)
+        replay = replay.merged()
+        kept = replay.kept
+        assert kept is not None
         steps = min(self.max_gradient_steps, max(1, math.ceil(self.gradient_steps * new)))
         fitted, measures = fit(kept, before=self._fitted, steps=steps, settings=self.settings, rng=rng)
         return ComputedUpdate(replay, fitted, replay.added, known | measures)
@@ -239,7 +249,7 @@ class EnsembleDynamics(WorldModel):
         """Write networks, kept transitions and settings: ``dynamics.safetensors`` and ``dynamics.json`` below ``path``."""
         settings = asdict(self.settings) | {name: getattr(self, name) for name in _SETTINGS}
         replay = self._replay
-        saved = Checkpoint(settings, self._spaces, self._contexts, replay.added, self._learnt, replay.kept, self._fitted)
+        saved = Checkpoint(settings, self._spaces, self._contexts, replay.added, self._learnt, replay.everything, self._fitted)
         saved.write(Path(path), trained_on=self.span)
 
     def load(self, path: str | Path) -> None:
@@ -267,7 +277,7 @@ class EnsembleDynamics(WorldModel):
         return self._codecs
 
 
-_SETTINGS = ("propagation", "min_transitions", "capacity", "gradient_steps", "max_gradient_steps")
+_SETTINGS = ("propagation", "min_transitions", "capacity", "refit_share", "gradient_steps", "max_gradient_steps")
 
 
 def _spaces_of(interface: Interface) -> tuple[str, str]:
