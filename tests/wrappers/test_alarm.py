@@ -141,9 +141,9 @@ def test_a_run_says_once_that_imagining_costs_more_than_it_saves() -> None:
     for _ in range(99):
         env.step(env.action_space.sample())
     cost = env.engine.ledger.cost
-    cost.imagined, cost.predict_s, cost.update_s, cost.real_wall_s = 10_000, 90.0, 30.0, 0.5
+    cost.imagined, cost.predict_s, cost.update_s, cost.real_wall_s = 20_000, 130.0, 40.0, 0.5
     with pytest.warns(
-        UserWarning, match=r"imagining has cost 70 s more .* for 10,001 predictions and 30 s to learn; it pays from 12 ms"
+        UserWarning, match=r"imagining has cost 70 s more .* for 20,001 predictions and 40 s to learn; it pays from 8"
     ):
         env.step(env.action_space.sample())
     assert diagnostics(env)["cost/saved_s"] < 0

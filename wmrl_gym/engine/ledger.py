@@ -23,8 +23,8 @@ from wmrl_gym.world_models import Interface, Prediction
 
 _LATE = 20_000
 """Late truths kept for whoever began to collect them; the oldest go first."""
-_FEW = 100
-"""Real steps before their mean duration says something."""
+_FEW, _MANY = 100, 20_000
+"""Real steps before their mean duration says something, and imagined ones before the first fit is paid for."""
 _LOSS_S = 60.0
 """Seconds that imagining may cost more than it saves before a run says so."""
 
@@ -152,18 +152,20 @@ class Ledger:
         self.cost.executions += len(real.step.reward)
         self.cost.real_cpu_s += real.cpu_s
         self.cost.real_wall_s += real.wall_s
-        if not self._said and self.cost.executions >= _FEW and self.cost.saved_s < -_LOSS_S:
+        enough = self.cost.executions >= _FEW and self.cost.imagined >= _MANY
+        if enough and not self._said and self.cost.saved_s < -_LOSS_S:
             self._said = True
             self._warn_of_loss()
 
     def _warn_of_loss(self) -> None:
         cost = self.cost
         imagined, real_ms = cost.imagined - cost.executions, 1e3 * cost.real_wall_s / cost.executions
-        pays = f"it pays from {1e3 * (cost.predict_s + cost.update_s) / imagined:.2g} ms on" if imagined > 0 else "most were real"
+        spent_ms = 1e3 * (cost.predict_s + cost.update_s)
+        pays = f"it pays from {spent_ms / imagined:.2g} ms on" if imagined > 0 else "most steps were real"
         warnings.warn(
-            f"imagining has cost {-cost.saved_s:.0f} s more than it saved: a real step takes {real_ms:.2g} ms, and the world model "
-            f"took {cost.predict_s:.0f} s for {cost.imagined:,} predictions and {cost.update_s:.0f} s to learn; {pays}. Train without "
-            "a world model, or in a cheaper one (fewer members, a larger refit_share)",
+            f"imagining has cost {-cost.saved_s:.0f} s more than it saved: a real step takes {real_ms:.2g} ms, and the world "
+            f"model took {cost.predict_s:.0f} s for {cost.imagined:,} predictions and {cost.update_s:.0f} s to learn; {pays}. "
+            "Train without a world model, or in a cheaper one (fewer members, a larger refit_share)",
             stacklevel=2,
         )
 

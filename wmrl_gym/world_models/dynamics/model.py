@@ -102,7 +102,7 @@ class EnsembleDynamics(WorldModel):
         min_transitions: int = 400,
         capacity: int = 100_000,
         refit_share: float = 0.2,
-        gradient_steps: float = 4.0,
+        gradient_steps: float = 1.0,
         max_gradient_steps: int = 2_000,
         batch_size: int = 128,
         learning_rate: float = 3e-3,
