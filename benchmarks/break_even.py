@@ -3,8 +3,8 @@
 Pendulum, whose steps cost next to nothing, is imagined by a default ``EnsembleDynamics`` that learns from its anchors, by random
 actions. What imagining cost is taken from the run's own books (``env.last_cost``): the seconds that the model predicted and
 learnt, over the imagined steps that were not executed as well. A real step that takes longer than that is worth imagining, and
-one that takes T seconds makes the run ``T / (share T + cost)`` times as fast, learning of the policy apart. Wall-clock seconds, one
-thread; the machine should have nothing else to do. Results go to ``benchmarks/results/break_even.json`` and ``break_even.png``.
+one that takes T seconds makes the run ``T / (share T + (1 - share) cost)`` times as fast, learning of the policy apart. Wall-clock
+seconds, one thread; the machine should have nothing else to do. Results go to ``benchmarks/results/break_even.json`` and ``break_even.png``.
 """
 
 from __future__ import annotations
@@ -96,8 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     console = Console()
     rows = [
-        measure(num_envs, anchors, steps=arguments.steps if num_envs > 1 else arguments.steps // 4)
-        for num_envs, anchors in CASES
+        measure(num_envs, anchors, steps=arguments.steps if num_envs > 1 else arguments.steps // 4) for num_envs, anchors in CASES
     ]
     console.print(table(rows))
     arguments.results.mkdir(parents=True, exist_ok=True)

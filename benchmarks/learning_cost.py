@@ -8,9 +8,9 @@ column is a model's growth from one row to the next over that of N log N, and th
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import log
 from time import process_time
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -21,7 +21,7 @@ from wmrl_gym.data import Transitions
 from wmrl_gym.envs.autoresearch import AutoResearchDesign
 from wmrl_gym.envs.autoresearch.rules import RUNTIME_ERROR, VALID
 from wmrl_gym.factored import Outcome
-from wmrl_gym.world_models import EnsembleDynamics, Interface, OutcomeModel, WorldModel
+from wmrl_gym.world_models import EnsembleDynamics, Interface, OutcomeModel
 
 SIZES = (512, 1024, 2048, 4096, 8192)
 EVERY = 32
@@ -67,7 +67,7 @@ def designs(n: int) -> tuple[Interface, Transitions]:
     return Interface(factored.observation_space, factored.action_space, factored.reward_range, factored), steps
 
 
-def costs(model: WorldModel, interface: Interface, steps: Transitions) -> dict[str, dict[str, float]]:
+def costs(model: EnsembleDynamics | OutcomeModel, interface: Interface, steps: Transitions) -> dict[str, dict[str, float]]:
     """CPU seconds and fits by how many steps were learnt."""
     model.bind(interface)
     rng, spent, fits, end = np.random.default_rng(0), 0.0, 0, 0
@@ -77,11 +77,10 @@ def costs(model: WorldModel, interface: Interface, steps: Transitions) -> dict[s
         began = process_time()
         model.update(new, rng)
         spent += process_time() - began
-        span: Any = model.span  # type: ignore[attr-defined]
-        fits, end = fits + (span.end != end), span.end
+        fits, end = fits + (model.span.end != end), model.span.end
         if start + EVERY in SIZES:
             rows[str(start + EVERY)] = {"cpu_s": spent, "fits": fits}
-    for less, more in zip(SIZES, SIZES[1:], strict=False):
+    for less, more in pairwise(SIZES):
         if str(more) in rows:
             growth = rows[str(more)]["cpu_s"] / rows[str(less)]["cpu_s"]
             rows[str(more)]["growth_by_n_log_n"] = growth / (more * log(more) / (less * log(less)))

@@ -68,7 +68,7 @@ class EnsembleDynamics(WorldModel):
         capacity: newest transitions kept, so that nothing is forgotten as new ones are learnt.
         refit_share: it learns once so many transitions are new, as a share of those that it has learnt from (at most
             ``capacity``). 0 is at each update.
-        gradient_steps: on each of the two networks, for each new transition.
+        gradient_steps: on each of the two networks, for each new transition; four times as many in the first fit, from nothing.
         max_gradient_steps: on each of the two networks, in one update.
         batch_size: transitions in a gradient step, for each member.
         learning_rate: of Adam, at the beginning of each update; it falls to a twentieth.
@@ -212,7 +212,8 @@ class EnsembleDynamics(WorldModel):
         replay = replay.merged()
         kept = replay.kept
         assert kept is not None
-        steps = min(self.max_gradient_steps, max(1, math.ceil(self.gradient_steps * new)))
+        each = self.gradient_steps * (_FROM_NOTHING if self._fitted is None else 1)
+        steps = min(self.max_gradient_steps, max(1, math.ceil(each * new)))
         fitted, measures = fit(kept, before=self._fitted, steps=steps, settings=self.settings, rng=rng)
         return ComputedUpdate(replay, fitted, replay.added, known | measures)
 
@@ -277,6 +278,8 @@ class EnsembleDynamics(WorldModel):
         return self._codecs
 
 
+_FROM_NOTHING = 4
+"""How many times as many gradient steps a transition the first fit takes."""
 _SETTINGS = ("propagation", "min_transitions", "capacity", "refit_share", "gradient_steps", "max_gradient_steps")
 
 
