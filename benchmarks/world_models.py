@@ -11,8 +11,8 @@ mbrl-lib pins an old Gymnasium, so that it lives in an environment of its own: `
 is made in the user's cache. Times are medians over rounds; on a busy machine CPU time is the steadier one.
 
 The second table is what it costs a model to learn N real steps as they arrive (:mod:`benchmarks.learning_cost`); the exit status
-is 1 where that grows faster than N log N. ``--only`` measures one of the tables, and leaves the last results of the other. Results
-go to ``benchmarks/results/world_models.json`` and ``world_models.png``.
+is 1 where that grows faster than N log N. ``--only`` measures one of the tables, and leaves the last results of the other.
+Results go to ``benchmarks/results/world_models.json`` and ``world_models.png``.
 """
 
 from __future__ import annotations

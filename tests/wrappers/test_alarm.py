@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from tests.bandit import Bandit
 from tests.exploitable import Spiked, exploit
+from wmrl_gym.engine import ledger
 from wmrl_gym.engine.alarm import HarmAlarm
 from wmrl_gym.world_models import EnsembleDynamics
 from wmrl_gym.wrappers import WorldModelWrapper, diagnostics
@@ -151,3 +152,29 @@ def test_a_run_says_once_that_imagining_costs_more_than_it_saves() -> None:
     cost.real_wall_s = 1e6
     assert diagnostics(env)["cost/saved_s"] > 0
     env.close()
+
+
+def test_late_truths_that_nobody_collects_are_the_newest_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "_LATE", 6)
+    bandit = Bandit(max_turns=1)
+    envs = WorldModelVectorEnv(
+        bandit,
+        Spiked(bandit),
+        num_envs=4,
+        anchors=1.0,
+        anchor_mode="background",
+        update_every=0,
+        autoreset_mode=AutoresetMode.SAME_STEP,
+        seed=0,
+    )
+    envs.reset(seed=0)
+    envs.engine.collect_late()  # and whoever began has gone
+    for _ in range(20):
+        envs.step(np.full((4, 2), 1))
+        envs.engine.wait(60)
+    assert envs.engine.stream.added == 80
+    truths, _ = envs.engine.collect_late()
+    assert 6 <= len(truths) <= 12
+    assert min(truths) >= 80 - 12
+    assert max(truths) == 79
+    envs.close()
