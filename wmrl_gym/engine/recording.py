@@ -36,6 +36,7 @@ class Recording:
         predicted: for each step the predicted reward.
         predicted_std: for each step the standard deviation that the model gave.
         pays: for each step whether a valid reward was predicted to be due.
+        verified: chosen for what was predicted of it, and not by chance.
     """
 
     episode: int
@@ -49,6 +50,7 @@ class Recording:
     predicted: list[float] = field(default_factory=list)
     predicted_std: list[float] = field(default_factory=list)
     pays: list[bool] = field(default_factory=list)
+    verified: bool = False
 
     def note(self, action: Any, pair: int, predicted: float, predicted_std: float) -> None:
         """Append one step."""
@@ -215,7 +217,7 @@ class Recorder(StateDict):
         self._taken[slot] = head["episode"][slot]
         recording = self._recording(slot, head, self._last_options)
         # Chosen for what was predicted of it, and with certainty.
-        recording.propensity = 1.0
+        recording.propensity, recording.verified = 1.0, True
         numbers = iter(range(first_pair, first_pair + len(recording.pair)))
         recording.pair = [next(numbers) if pays else NO_PAIR for pays in recording.pays]
         return recording
