@@ -148,7 +148,7 @@ def test_the_data_says_what_the_info_said() -> None:
 
 def test_an_id_is_an_environment_of_torchrl() -> None:
     model = OutcomeModel(8, encoder="none")
-    options = {"task": "diabetes", "world_model": model, "preset": "recommended", "warmup": 0}
+    options = {"task": "diabetes", "world_model": model, "preset": "recommended"}
     env = GymEnv("wmrl/AutoResearchDesign-v0", categorical_action_encoding=True, **options)
     env.set_info_dict_reader(ours.InfoReader(None, ("anchor", "weight", "reward_valid")))
     data = env.rollout(2)
