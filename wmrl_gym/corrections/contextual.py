@@ -17,8 +17,8 @@ from wmrl_gym.corrections.online_calibration import OnlineCalibration
 
 _LEAST = 6
 """Pairs before anything is regressed on features."""
-_NOISE = 0.02
-"""First guess of a pair's noise, for a reward of range 1: that of a smooth f."""
+_NOISE = 0.005
+"""First guess of the variance of a pair's noise, for a reward of range 1: a standard deviation of .07."""
 
 
 def trusted(gains: Floats) -> float:
