@@ -15,6 +15,7 @@ from wmrl_gym.corrections.anchor_pairs import Floats, Ints, as_floats, as_ints
 from wmrl_gym.corrections.gaussian_process import GaussianProcess, Kernel
 from wmrl_gym.corrections.online_calibration import OnlineCalibration
 
+_COLUMNS = ("predicted", "real", "context", "features", "key")
 _LEAST = 6
 """Pairs before anything is regressed on features."""
 _NOISE = 0.005
@@ -65,7 +66,7 @@ class ContextualCalibration(OnlineCalibration):
         self.inducing = int(inducing)
         self.share = 0.0
         """How much of delta is applied."""
-        self._kept: tuple[Floats, Floats, Ints, Floats] | None = None
+        self._kept: tuple[Floats, Floats, Ints, Floats, Ints] | None = None
         self._process: GaussianProcess | None = None
         self._chosen_at = 0
         self._gained: Floats = np.zeros(0)
@@ -75,7 +76,15 @@ class ContextualCalibration(OnlineCalibration):
         """How sure it is, in [0, 1], that predictions err by more than noise: of f or of delta, the surer."""
         return max(self.share, trusted(self._gained))
 
-    def push(self, predicted: ArrayLike, real: ArrayLike, *, context: ArrayLike | None = None, features: Any = None) -> None:
+    def push(
+        self,
+        predicted: ArrayLike,
+        real: ArrayLike,
+        *,
+        context: ArrayLike | None = None,
+        features: Any = None,
+        key: ArrayLike | None = None,
+    ) -> None:
         """Learn from anchor pairs; see :meth:`OnlineCalibration.push`.
 
         Args:
@@ -83,6 +92,7 @@ class ContextualCalibration(OnlineCalibration):
             real: real rewards, float64, shape (B,), NaN where unknown.
             context: int64, shape (B,).
             features: what was done, float64, shape (B, F), rows of NaN where that is not known; None knows nothing.
+            key: int64, shape (B,): by which :meth:`repredict` finds a pair again; negative where it never will.
 
         Raises:
             ValueError: a reward outside the declared range, or features of another width than before.
@@ -90,6 +100,7 @@ class ContextualCalibration(OnlineCalibration):
         x = as_floats("predicted", predicted)
         r, c = as_floats("real", real, size=x.size), as_ints("context", context, size=x.size)
         z = self._checked(features, x.size)
+        k = np.full(x.size, -1, np.int64) if key is None else as_ints("key", key, size=x.size)
         ok = np.isfinite(x) & np.isfinite(r)
         if self.n_pairs and ok.any():
             before = super().predict(x[ok], context=c[ok])
@@ -97,7 +108,7 @@ class ContextualCalibration(OnlineCalibration):
         super().push(x, r, context=c)
         if z is not None:
             known = ok & np.isfinite(z).all(axis=1)
-            self._keep(x[known], r[known], c[known], z[known])
+            self._keep((x[known], r[known], c[known], z[known], k[known]))
             if known.any():
                 self._regress()
 
@@ -112,8 +123,7 @@ class ContextualCalibration(OnlineCalibration):
             raise ValueError(f"features must have {self._kept[3].shape[1]} columns as before, got {z.shape[1]}")
         return z
 
-    def _keep(self, x: Floats, r: Floats, c: Ints, z: Floats) -> None:
-        new = (x, r, c, z)
+    def _keep(self, new: tuple[Floats, Floats, Ints, Floats, Ints]) -> None:
         if self._kept is not None:
             new = tuple(np.concatenate(parts) for parts in zip(self._kept, new, strict=True))  # type: ignore[assignment]
         self._kept = tuple(part[-self.inducing :] for part in new)  # type: ignore[assignment]
@@ -121,7 +131,7 @@ class ContextualCalibration(OnlineCalibration):
     def _regress(self, kernel: Kernel | None = None) -> None:
         """Fit delta to what f leaves of the kept pairs, and judge it by what it says of each pair unseen."""
         assert self._kept is not None
-        x, r, c, z = self._kept
+        x, r, c, z, _ = self._kept
         if len(x) < _LEAST or self._calibrator is None:
             return
         target = r - super().predict(x, context=c)
@@ -134,6 +144,37 @@ class ContextualCalibration(OnlineCalibration):
         total = float(said @ said)
         best = min(max(float(said @ target) / total, 0.0), 1.0) if total > 0.0 else 0.0
         self.share = best * trusted(target**2 - (target - best * said) ** 2) if best > 0.0 else 0.0
+
+    @property
+    def keys(self) -> Ints:
+        """The keys of the pairs that delta is fitted to and that have one: int64, shape (n,)."""
+        return np.zeros(0, np.int64) if self._kept is None else self._kept[4][self._kept[4] >= 0]
+
+    def repredict(self, key: ArrayLike, predicted: ArrayLike, features: Any) -> None:
+        """The model has learnt, and would predict pairs otherwise today: f and delta are fitted anew.
+
+        f then knows of the newest pairs, which delta keeps, and no longer of older ones.
+
+        Args:
+            key: int64, shape (B,): as pairs were pushed with; others that are not kept are passed over.
+            predicted: float64, shape (B,): today's predictions, held out.
+            features: float64, shape (B, F).
+        """
+        k = np.atleast_1d(np.asarray(key, np.int64))
+        x, z = as_floats("predicted", predicted, size=k.size), self._checked(features, k.size)
+        if self._kept is None or z is None or self._make is None or self._calibrator is None:
+            return
+        at = {int(each): row for row, each in enumerate(self._kept[4]) if each >= 0}
+        usable = np.isfinite(x) & np.isfinite(z).all(axis=1)
+        rows = np.array([at.get(int(each), -1) if good else -1 for each, good in zip(k, usable, strict=True)], np.int64)
+        if not (rows >= 0).any():
+            return
+        old = tuple(part.copy() for part in self._kept)
+        old[0][rows[rows >= 0]], old[3][rows[rows >= 0]] = x[rows >= 0], z[rows >= 0]
+        self._kept = old  # type: ignore[assignment]
+        self._calibrator = self._make(self._calibrator.reward_range)
+        self._calibrator.push(*old[:3])
+        self._regress()
 
     def refit(self) -> None:
         """Fit f and delta now."""
@@ -174,7 +215,7 @@ class ContextualCalibration(OnlineCalibration):
     def state_dict(self) -> dict[str, Any]:
         """Pairs with their features, the kernel, and f's own state."""
         kernel = None if self._process is None else self._process.kernel
-        kept = None if self._kept is None else dict(zip(("predicted", "real", "context", "features"), self._kept, strict=True))
+        kept = None if self._kept is None else dict(zip(_COLUMNS, self._kept, strict=True))
         values = None if kernel is None else np.array([kernel.length, kernel.variance, kernel.offset, kernel.noise])
         own = {"kept": kept, "kernel": values, "chosen_at": self._chosen_at, "gained": self._gained.copy()}
         return super().state_dict() | {"contextual": own}
@@ -192,6 +233,7 @@ class ContextualCalibration(OnlineCalibration):
                 np.array(kept["real"], np.float64),
                 np.array(kept["context"], np.int64),
                 np.array(kept["features"], np.float64),
+                np.array(kept["key"], np.int64),
             )
         if own["kernel"] is not None:
             self._regress(Kernel(*(float(value) for value in own["kernel"])))
