@@ -55,7 +55,10 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Makes columns comparable: those that are constant or repeat another are left out, the others divided by their spread.
+    """Makes columns comparable: those that are constant are left out, the others divided by their spread.
+
+    Where the second half repeats the first (an episode of one attempt is described twice alike) it is left out too: that changes
+    all distances by one factor, and length scales are relative to these.
 
     Args:
         columns: int64, shape (K,): those that are used.
@@ -73,10 +76,9 @@ class Scaling:
     def of(cls, features: Floats) -> Scaling:
         """The scaling of places, float64, shape (M, F)."""
         low, high = features.min(axis=0), features.max(axis=0)
-        first: dict[bytes, int] = {}
-        for column in np.flatnonzero(high > low).tolist():
-            first.setdefault(np.ascontiguousarray(features[:, column]).tobytes(), column)
-        columns = np.array(list(first.values()), np.int64)
+        half = features.shape[1] // 2
+        twice = features.shape[1] % 2 == 0 and np.array_equal(features[:, :half], features[:, half:])
+        columns = np.flatnonzero((high > low)[: half if twice else None]).astype(np.int64)
         used = features[:, columns]
         # A column that is nearly always the same must not outweigh all others the few times that it is not.
         scale = np.maximum(used.std(axis=0), (high - low)[columns] / 4.0)
