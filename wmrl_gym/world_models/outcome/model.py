@@ -20,6 +20,7 @@ from wmrl_gym.world_models.base import DataSpan, Interface, WorldModelError
 from wmrl_gym.world_models.outcome.checkpoint import SETTINGS, Saved
 from wmrl_gym.world_models.outcome.encoders import HashingEncoder, NoEncoder, TextEncoder, TfidfEncoder
 from wmrl_gym.world_models.outcome.forests import PRIOR_STD, Evidence, Fit, Stages, encode, fit, objects
+from wmrl_gym.world_models.ranges import check_all_whole, check_whole
 
 EncoderChoice = Literal["tfidf", "hashing", "none"]
 _BY_NAME: dict[str, type[TextEncoder]] = {each.kind: each for each in (TfidfEncoder, HashingEncoder, NoEncoder)}
@@ -76,16 +77,16 @@ class OutcomeModel(AttemptModel):
         sample: bool = False,
         seed: int = 0,
     ) -> None:
-        if n_trees < 2:
-            raise ValueError(f"n_trees must be at least 2, since their spread is the uncertainty, got {n_trees}")
-        if min_executions < 2:
-            raise ValueError(f"min_executions must be at least 2, got {min_executions}")
+        bounds = {"n_trees": (n_trees, 2), "min_executions": (min_executions, 2), "capacity": (capacity, 1), "seed": (seed, 0)}
+        check_all_whole(bounds)
+        if not isinstance(sample, bool):
+            raise TypeError(f"sample must be true or false, got {sample!r}")
         if capacity < min_executions:
             raise ValueError(f"capacity must be at least min_executions, {min_executions}, got {capacity}")
-        if neighbours is not None and neighbours < 0:
-            raise ValueError(f"neighbours must be 0 or more, got {neighbours}")
+        if neighbours is not None:
+            check_whole("neighbours", neighbours, least=0)
         if not isinstance(encoder, TextEncoder):
-            if encoder not in _BY_NAME:
+            if not isinstance(encoder, str) or encoder not in _BY_NAME:
                 raise ValueError(f'encoder must be "tfidf", "hashing", "none" or a TextEncoder, got {encoder!r}')
             encoder = _BY_NAME[encoder]()
         self.n_trees, self.min_executions, self.encoder = n_trees, min_executions, encoder
@@ -320,8 +321,12 @@ class OutcomeModel(AttemptModel):
         """
         saved = Saved.read(Path(path))
         self.encoder = saved.encoder_like(self.encoder)
-        for name, value in saved.settings.items():
-            setattr(self, name, value)
+        try:
+            like = OutcomeModel(encoder=self.encoder, **saved.settings)
+        except (TypeError, ValueError) as error:
+            raise WorldModelError(f"the model in {path} has settings that no OutcomeModel has: {error}") from error
+        for name in saved.settings:
+            setattr(self, name, getattr(like, name))
         self._learnt, self._waiting = Knowledge(None, saved.executions, None), saved
         if self.interface is not None:
             self._take_over(saved)
