@@ -215,3 +215,29 @@ def test_held_out_predictions_are_those_of_a_process_without_the_pair(seed: int,
     np.testing.assert_allclose(process.predict(z), whole, atol=1e-8)
     left = np.diag(prior - prior @ np.linalg.solve(prior + 0.1 * np.eye(n), prior))
     np.testing.assert_allclose(process.variance(z), left, atol=1e-8)
+
+
+def test_what_was_executed_is_remembered_and_the_best_of_it_is_not_smoothed_away() -> None:
+    rng = np.random.default_rng(0)
+    z = np.eye(30)
+    r = rng.random(30)
+    x = np.full(30, 0.5)
+    calibration = pushed(x[:20], r[:20], z[:20])
+    said = calibration.predict(x, features=z)
+    assert rms(said[:20] - r[:20]) < 0.1, "a first guess of how much truths differ is left"
+    calibration.push(x[:20], r[:20], features=z[:20])
+    again = calibration.predict(x, features=z)
+    assert rms(again[:20] - r[:20]) < 0.03, "they do not differ"
+    f = OnlineCalibration()
+    f.push(np.tile(x[:20], 2), np.tile(r[:20], 2))
+    np.testing.assert_allclose(again[20:], f.predict(x[20:]), atol=0.1)
+    np.testing.assert_array_less(calibration.standard_error(x, features=z)[:20], 0.05)
+
+
+def test_truths_that_differ_between_repetitions_are_not_taken_for_the_attempts_own() -> None:
+    """Outcomes that are all noise: what is remembered is the little that the mean of a place says."""
+    rng = np.random.default_rng(1)
+    arm = np.tile(np.arange(8), 12)
+    r = np.clip(0.5 + 0.2 * rng.standard_normal(96), 0.0, 1.0)
+    calibration = pushed(np.full(96, 0.5), r, np.eye(8)[arm])
+    assert rms(calibration.predict(np.full(8, 0.5), features=np.eye(8)) - 0.5) < 0.04

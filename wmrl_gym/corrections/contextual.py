@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from wmrl_gym.corrections.anchor_pairs import Floats, Ints, as_floats, as_ints
 from wmrl_gym.corrections.gaussian_process import GaussianProcess, Kernel
+from wmrl_gym.corrections.recall import Recall
 from wmrl_gym.corrections.online_calibration import OnlineCalibration
 
 _COLUMNS = ("predicted", "real", "context", "features", "key")
@@ -41,8 +42,9 @@ class ContextualCalibration(OnlineCalibration):
     f is :class:`SmoothMonotone`; delta is a Gaussian process on the residuals that b leaves (:class:`GaussianProcess`: zero mean,
     so no correction where nothing is known). b is f, or the prediction x itself: a bias that features explain is noise to f,
     against which it flattens itself. Which, and ``share``, in [0, 1], follow from how well each pair is predicted by all others:
-    where the features explain nothing, or pairs are too few to tell, the share is 0, and the map f alone. Without a pair it is
-    the identity, bit for bit, clipped to the range.
+    where the features explain nothing, or pairs are too few to tell, the share is 0, and the map f alone. What was done before is
+    remembered: at the very features of an anchor the mean of what is still missed there is added, the more the less truths of the
+    same features differ (:class:`Recall`). Without a pair it is the identity, bit for bit, clipped to the range.
 
     Pairs and predictions whose features are not known (NaN) are f's alone.
 
@@ -71,6 +73,7 @@ class ContextualCalibration(OnlineCalibration):
         """How much of delta is applied."""
         self._kept: tuple[Floats, Floats, Ints, Floats, Ints] | None = None
         self._process: GaussianProcess | None = None
+        self._recall: Recall | None = None
         self._on_f = True
         self._chosen_at = 0
         self._gained: Floats = np.zeros(0)
@@ -115,6 +118,7 @@ class ContextualCalibration(OnlineCalibration):
             self._keep((x[known], r[known], c[known], z[known], k[known]))
             if known.any():
                 self._regress()
+                self._remember()
 
     def _checked(self, features: Any, n: int) -> Floats | None:
         """Features as float64, shape (n, F)."""
@@ -173,6 +177,16 @@ class ContextualCalibration(OnlineCalibration):
         share = best * trusted((r - f) ** 2 - left) if best > 0.0 else 0.0
         return on_f, process, share, float(left.mean())
 
+    def _remember(self) -> None:
+        """Keep what f and delta miss of each attempt that was seen."""
+        if self._kept is None or self._calibrator is None:
+            return
+        x, r, c, z, _ = self._kept
+        base = super().predict(x, context=c)
+        if self._process is not None and self.share > 0.0:
+            base += self.share * ((base if self._on_f else x) + self._process.fitted() - base)
+        self._recall = Recall.of(z, r - base, noise=_NOISE * self._width() ** 2)
+
     @property
     def keys(self) -> Ints:
         """The keys of the pairs that delta is fitted to and that have one: int64, shape (n,)."""
@@ -203,12 +217,14 @@ class ContextualCalibration(OnlineCalibration):
         self._calibrator = self._make(self._calibrator.reward_range)
         self._calibrator.push(*old[:3])
         self._regress()
+        self._remember()
 
     def refit(self) -> None:
         """Fit f and delta now."""
         super().refit()
         if self._kept is not None:
             self._regress()
+            self._remember()
 
     def predict(self, predicted: ArrayLike, *, context: ArrayLike | None = None, features: Any = None) -> Floats:
         """The expected real reward of each prediction; see :meth:`OnlineCalibration.predict`.
@@ -221,13 +237,14 @@ class ContextualCalibration(OnlineCalibration):
         x = as_floats("predicted", predicted)
         base = super().predict(x, context=context)
         z = self._checked(features, base.size)
-        if z is None or self.share == 0.0 or self._process is None or self._calibrator is None:
+        if z is None or self._recall is None or self._calibrator is None:
             return base
         known = np.isfinite(z).all(axis=1) & np.isfinite(x)
         out = base.copy()
-        delta = self._process.predict(z[known])
-        start = base[known] if self._on_f else x[known]
-        out[known] += self.share * (start + delta - base[known])
+        if self._process is not None and self.share > 0.0:
+            start = base[known] if self._on_f else x[known]
+            out[known] += self.share * (start + self._process.predict(z[known]) - base[known])
+        out[known] += self._recall.effect(z[known])[0]
         low, high = self._calibrator.reward_range
         return np.minimum(np.maximum(out, low, out=out), high, out=out)
 
@@ -235,12 +252,15 @@ class ContextualCalibration(OnlineCalibration):
         """Standard error of the rewards: that of f and that of the process, mixed by ``share``; float64, shape (B,)."""
         error = super().standard_error(predicted)
         z = self._checked(features, error.size)
-        if z is None or self.share == 0.0 or self._process is None:
+        if z is None or self._recall is None:
             return error
         known = np.isfinite(z).all(axis=1)
+        variance = error[known] ** 2
+        if self._process is not None and self.share > 0.0:
+            variance = (1.0 - self.share) * variance + self.share * self._process.variance(z[known])
+        _, weight, own = self._recall.effect(z[known])
         error = error.copy()
-        own = self._process.variance(z[known])
-        error[known] = np.sqrt((1.0 - self.share) * error[known] ** 2 + self.share * own)
+        error[known] = np.sqrt((1.0 - weight) * variance + weight * own)
         return error
 
     def state_dict(self) -> dict[str, Any]:
@@ -256,7 +276,7 @@ class ContextualCalibration(OnlineCalibration):
         super().load_state_dict(state)
         own = state["contextual"]
         self._chosen_at, self._gained = int(own["chosen_at"]), np.array(own["gained"], np.float64)
-        self._process, self.share, self._kept = None, 0.0, None
+        self._process, self.share, self._kept, self._recall = None, 0.0, None, None
         if own["kept"] is not None:
             kept = own["kept"]
             self._kept = (
@@ -269,3 +289,4 @@ class ContextualCalibration(OnlineCalibration):
         if own["kernel"] is not None:
             on_f, *kernel = (float(value) for value in own["kernel"])
             self._regress((bool(on_f), Kernel(*kernel)))
+        self._remember()

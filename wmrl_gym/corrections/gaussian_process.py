@@ -123,7 +123,7 @@ class GaussianProcess:
     """
 
     def __init__(self, features: Floats, target: Floats, *, noise: float, kernel: Kernel | None = None) -> None:
-        places, self._place, count = _places(features)
+        places, self._place, count = distinct(features)
         self._count = count.astype(np.float64)
         self._mean = np.bincount(self._place, target, len(places)) / self._count
         self._target = target
@@ -178,6 +178,13 @@ class GaussianProcess:
         out: Floats = self.kernel.between(squared_distances(self._scaling(features), self._z)) @ self._weights
         return out
 
+    def fitted(self) -> Floats:
+        """What is expected of each pair by all, itself included: float64, shape (N,)."""
+        if not self._weights.size:
+            return np.zeros(self._target.size)
+        out: Floats = (self._mean - self.kernel.noise / self._count * self._weights)[self._place]
+        return out
+
     def variance(self, features: Floats) -> Floats:
         """The variance of the process, without a pair's noise: float64, shape (B,)."""
         prior = self.kernel.variance * (1.0 + self.kernel.offset)
@@ -205,7 +212,7 @@ class GaussianProcess:
         return out
 
 
-def _places(features: Floats) -> tuple[Floats, Ints, NDArray[np.int64]]:
+def distinct(features: Floats) -> tuple[Floats, Ints, NDArray[np.int64]]:
     """The different rows in order of their first pair, the row of each pair, and how many pairs each has."""
     rows = np.ascontiguousarray(features + 0.0)  # one zero, not two
     known: dict[bytes, int] = {}
