@@ -107,6 +107,8 @@ class Engine(Run):
         """Number the next episodes, decide which are anchors, and give the seeds of their starts."""
         drawn = self.episodes.begin(slots, seeds)
         fitted, now = self.model.fitted, self.episodes
+        now.predicted[slots] = fitted
+        self.ledger.alarm.begin(slots)
         if fitted:
             now.choose(slots, self._of_starts(slots, drawn, options))
         else:
@@ -201,8 +203,8 @@ class Engine(Run):
         self.ledger.unknown += int((~step.reward_valid).sum())
         ended = result.terminated[rows] | result.truncated[rows]
         self.episodes.is_real[at[ended]] = False
-        for steps in self.episodes.steps[at[ended]].tolist():
-            self.ledger.spend(steps)
+        if ended.any():
+            self.ledger.ended(at[ended])
         if self.options.pairs == "teacher_forced":
             with self.cost.timing("predict_s"):
                 known = StepInfo(len(rows), {**step.info, "context": self.episodes.context[at]})

@@ -165,7 +165,7 @@ class Learner:
 
     def _fit(self, transitions: Transitions, rng: np.random.Generator) -> None:
         with self.cost.timing("update_s"), gradients():
-            self.measures = self.model.update(transitions, rng)
+            self.measures = self.measures | self.model.update(transitions, rng)
         self.updates += 1
 
     def _new(self) -> Transitions | None:
@@ -177,7 +177,7 @@ class Learner:
         done = None if self._updates is None else self._updates.apply(wait=wait)
         if done is not None:
             measures, seconds = done
-            self.measures = measures or self.measures
+            self.measures = self.measures | measures
             self.updates += 1
             self.cost.update_s += seconds
 

@@ -37,6 +37,7 @@ class Recording:
         predicted_std: for each step the standard deviation that the model gave.
         pays: for each step whether a valid reward was predicted to be due.
         features: for each step what was done, float64, shape (F,); empty where nobody asks.
+        verified: chosen for what was predicted of it, and not by chance.
     """
 
     episode: int
@@ -51,6 +52,7 @@ class Recording:
     predicted_std: list[float] = field(default_factory=list)
     pays: list[bool] = field(default_factory=list)
     features: list[NDArray[np.float64]] = field(default_factory=list)
+    verified: bool = False
 
     def note(self, action: Any, pair: int, predicted: float, predicted_std: float) -> None:
         """Append one step."""
@@ -235,7 +237,7 @@ class Recorder(StateDict):
         self._taken[slot] = head["episode"][slot]
         recording = self._recording(slot, head, self._last_options)
         # Chosen for what was predicted of it, and with certainty.
-        recording.propensity = 1.0
+        recording.propensity, recording.verified = 1.0, True
         numbers = iter(range(first_pair, first_pair + len(recording.pair)))
         recording.pair = [next(numbers) if pays else NO_PAIR for pays in recording.pays]
         return recording

@@ -109,8 +109,8 @@ class RewardEngine(Engine):
         self.ledger.unknown += int((due & ~known).sum())
         self._earned[at[due]], self._known[at[due]] = 0.0, True
         over = result.terminated[rows] | result.truncated[rows]
-        for steps in self.episodes.steps[at[over]].tolist():
-            self.ledger.spend(steps)
+        if over.any():
+            self.ledger.ended(at[over])
 
 
 def engine_of(real: RealExecution, model: WorldModel, *, schedule: Schedule, options: EngineOptions) -> Engine:

@@ -95,13 +95,14 @@ class Run:
     def stats(self) -> dict[str, float]:
         """The costs, the anchors' state and the model's measures, with the prefixes that logs group by."""
         costs = {f"cost/{name}": value for name, value in self.cost.as_dict().items()}
+        costs["cost/saved_s"] = self.cost.saved_s
         anchors = {
             "anchors/fraction": self.episodes.anchor_fraction,
             "anchors/pairs": float(self.stream.added),
             "anchors/in_flight": float(self.in_flight),
             "anchors/unknown": float(self.unknown),
         }
-        return costs | anchors | self.measures
+        return costs | anchors | self.ledger.alarm.stats() | self.measures
 
     def learn(self) -> None:
         """Update the model if enough real transitions are new; while the model is not fitted, one new transition is enough."""

@@ -18,7 +18,7 @@ from wmrl_gym.world_models.ranges import check_whole
 from wmrl_gym.world_models.storage import Layout
 
 LAYOUT = Layout("OutcomeModel", 2, "outcome_model.json", "evidence.safetensors")
-SETTINGS = ("n_trees", "min_executions", "neighbours", "capacity", "sample", "seed")
+SETTINGS = ("n_trees", "min_executions", "neighbours", "capacity", "refit_share", "sample", "seed")
 _OUTCOME_ARRAYS = ("status", "value", "shown", "known", "cpu_s", "wall_s")
 
 
@@ -30,6 +30,7 @@ class Saved:
         settings: its constructor's arguments, without the encoder.
         encoder: the encoder's settings.
         executions: ever learnt from.
+        fitted: how many of the evidence, from the oldest on, the fit was made of.
         span: which of them it was trained on, for people.
         statuses: their names.
         contexts: the names of the contexts that it was trained in.
@@ -41,6 +42,7 @@ class Saved:
     settings: dict[str, Any]
     encoder: dict[str, Any]
     executions: int
+    fitted: int
     span: dict[str, Any]
     statuses: tuple[str, ...]
     contexts: tuple[str, ...]
@@ -51,6 +53,7 @@ class Saved:
     def write(self, folder: Path) -> None:
         """Write it below ``folder``, which is made where it is missing."""
         document: dict[str, Any] = {"settings": self.settings, "encoder": self.encoder, "executions": self.executions}
+        document["fitted"] = self.fitted
         document |= {"trained_on": self.span, "statuses": self.statuses, "contexts": self.contexts, "columns": self.columns}
         arrays: dict[str, NDArray[Any]] = {}
         if self.evidence is not None:
@@ -82,6 +85,8 @@ class Saved:
                 dict(document["settings"]),
                 document["encoder"],
                 document["executions"],
+                # Older checkpoints do not say it: there each fit was made of all the evidence.
+                document.get("fitted", 0 if evidence is None else len(evidence.text)),
                 document["trained_on"],
                 tuple(document["statuses"]),
                 tuple(document["contexts"]),

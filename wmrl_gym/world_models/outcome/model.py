@@ -20,7 +20,7 @@ from wmrl_gym.world_models.base import DataSpan, Interface, WorldModelError
 from wmrl_gym.world_models.outcome.checkpoint import SETTINGS, Saved
 from wmrl_gym.world_models.outcome.encoders import HashingEncoder, NoEncoder, TextEncoder, TfidfEncoder
 from wmrl_gym.world_models.outcome.forests import PRIOR_STD, Evidence, Fit, Stages, encode, fit, objects
-from wmrl_gym.world_models.ranges import check_all_whole, check_whole
+from wmrl_gym.world_models.ranges import check_all_whole, check_not_negative, check_whole
 
 EncoderChoice = Literal["tfidf", "hashing", "none"]
 _BY_NAME: dict[str, type[TextEncoder]] = {each.kind: each for each in (TfidfEncoder, HashingEncoder, NoEncoder)}
@@ -30,11 +30,19 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What an update brings: all the evidence, how many executions there have been, and the fit, None before there are enough."""
+    """What an update brings.
+
+    Args:
+        evidence: the executed attempts that are kept.
+        executions: how many there have ever been.
+        fit: of the oldest ``fitted`` of the evidence; None before there are enough.
+        fitted: those that came later wait for the next fit.
+    """
 
     evidence: Evidence | None
     executions: int
     fit: Fit | None
+    fitted: int = 0
 
 
 class OutcomeModel(AttemptModel):
@@ -57,6 +65,8 @@ class OutcomeModel(AttemptModel):
             by their hash, quickest), ``"none"``, or a :class:`TextEncoder`, such as ``SentenceEncoder`` or ``CausalLMEncoder``.
         neighbours: how many executed attempts ``info`` lists; None is three where observations hold text, else 0.
         capacity: executions kept for training; beyond that, older ones are thinned out at random.
+        refit_share: the forests are grown anew once so many executions are new, as a share of those that they were grown on, so
+            that learning N executions costs as much as a few fits of N. 0 is at each update.
         sample: draw one outcome from the predicted distribution instead of its expectation.
         seed: of the forests.
 
@@ -74,6 +84,7 @@ class OutcomeModel(AttemptModel):
         encoder: EncoderChoice | TextEncoder = "tfidf",
         neighbours: int | None = None,
         capacity: int = 4096,
+        refit_share: float = 0.2,
         sample: bool = False,
         seed: int = 0,
     ) -> None:
@@ -85,12 +96,14 @@ class OutcomeModel(AttemptModel):
             raise ValueError(f"capacity must be at least min_executions, {min_executions}, got {capacity}")
         if neighbours is not None:
             check_whole("neighbours", neighbours, least=0)
+        check_not_negative("refit_share", refit_share)
         if not isinstance(encoder, TextEncoder):
             if not isinstance(encoder, str) or encoder not in _BY_NAME:
                 raise ValueError(f'encoder must be "tfidf", "hashing", "none" or a TextEncoder, got {encoder!r}')
             encoder = _BY_NAME[encoder]()
         self.n_trees, self.min_executions, self.encoder = n_trees, min_executions, encoder
         self.neighbours, self.capacity, self.sample, self.seed = neighbours, capacity, sample, seed
+        self.refit_share = float(refit_share)
         self._learnt = Knowledge(None, 0, None)
         self._waiting: Saved | None = None
 
@@ -112,8 +125,9 @@ class OutcomeModel(AttemptModel):
     def span(self) -> DataSpan:
         """Which executions the present fit was trained on."""
         evidence = self._learnt.evidence
-        if evidence is None or self._learnt.fit is None or not len(evidence.number):
+        if evidence is None or self._learnt.fit is None or not self._learnt.fitted:
             return DataSpan(0, 0, 0, {})
+        evidence = batch.take(evidence, np.arange(self._learnt.fitted))
         by_context = Counter(self.factored.contexts[each] if each >= 0 else "elsewhere" for each in evidence.context)
         return DataSpan(int(evidence.number[0]), int(evidence.number[-1]) + 1, len(evidence.number), dict(by_context))
 
@@ -165,9 +179,10 @@ class OutcomeModel(AttemptModel):
 
     def held_out_outcomes(self, attempt: Any, context: NDArray[np.int64]) -> PredictedOutcomes | None:
         """What the trees say that did not see an execution; of one repeated often, those that saw its other executions."""
-        known, evidence = self._learnt.fit, self._learnt.evidence
-        if known is None or evidence is None or self.sample:
+        known = self._learnt.fit
+        if known is None or self._learnt.evidence is None or self.sample:
             return None
+        evidence = batch.take(self._learnt.evidence, np.arange(self._learnt.fitted))  # later ones no tree has seen
         features, text = self.factored.features(attempt), self.factored.text(attempt)
         x = encode(known.encoder, features, text)
         chances, (mean, variance) = self._chances(x), self._open_values(x)
@@ -201,11 +216,17 @@ class OutcomeModel(AttemptModel):
         number = before.executions + np.arange(len(text), dtype=np.int64)
         outcome = batch.take(transitions.outcome, usable)
         evidence = Evidence(self.factored.features(attempt), text, transitions.context[usable], outcome, number)
+        executions = before.executions + len(text)
         if before.evidence is not None:
-            evidence = before.evidence.joined(evidence, capacity=self.capacity, seed=self.seed)
+            evidence = batch.concatenate([before.evidence, evidence])
         elif len(text) > self.capacity:
             evidence = batch.take(evidence, np.arange(len(text) - self.capacity, len(text)))
-        return Knowledge(evidence, before.executions + len(text), self._fitted_on(evidence) if len(text) else before.fit)
+        if before.fit is not None and len(evidence.text) - before.fitted < self.refit_share * before.fitted:
+            return Knowledge(evidence, executions, before.fit, before.fitted)
+        # Only now: the rows of the last fit must stay where they are as long as it answers.
+        evidence = evidence.thinned(self.capacity, seed=self.seed)
+        fitted = self._fitted_on(evidence)
+        return Knowledge(evidence, executions, fitted, 0 if fitted is None else len(evidence.text))
 
     def apply_update(self, computed: Any) -> dict[str, float]:
         self._learnt = computed
@@ -254,7 +275,7 @@ class OutcomeModel(AttemptModel):
         if known is None:
             # Nothing is known: the status whose value varies, the only one that is informative to try.
             return np.tile(self._open / self._open.sum(), (len(x), 1))
-        return known.chances.predict(x)[0]
+        return known.chances.mean(x)
 
     def _draw(self, outcome: Outcome, std: NDArray[np.float64], chances: NDArray[np.float64], seed: NDArray[np.int64]) -> Outcome:
         """One outcome from each distribution: a status, and a value of that status. Each rollout draws by its own seed."""
@@ -290,7 +311,7 @@ class OutcomeModel(AttemptModel):
         feedback = np.full(len(distance), "", dtype=object)
         if evidence is None or not distance.shape[1]:
             return feedback
-        alike = evidence.outcome.status == outcome.status[:, None]
+        alike = evidence.outcome.status[: distance.shape[1]] == outcome.status[:, None]
         found = alike.any(axis=1)
         feedback[found] = evidence.outcome.feedback[np.where(alike, distance, np.inf).argmin(axis=1)[found]]
         return feedback
@@ -302,6 +323,7 @@ class OutcomeModel(AttemptModel):
             {name: getattr(self, name) for name in SETTINGS},
             self.encoder.settings(),
             self.executions,
+            self._learnt.fitted,
             self.span.as_json(),
             tuple(self.factored.statuses),
             tuple(self.factored.contexts),
@@ -333,7 +355,9 @@ class OutcomeModel(AttemptModel):
 
     def _take_over(self, saved: Saved) -> None:
         evidence = saved.evidence_for(self.factored)
-        self._learnt = Knowledge(evidence, saved.executions, None if evidence is None else self._fitted_on(evidence))
+        rows = saved.fitted if evidence is not None else 0
+        fitted = self._fitted_on(batch.take(evidence, np.arange(rows))) if evidence is not None else None
+        self._learnt = Knowledge(evidence, saved.executions, fitted, 0 if fitted is None else rows)
         self._waiting = None
 
 
