@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from wmrl_gym.corrections.anchor_pairs import Floats, Ints, as_floats, as_ints
 from wmrl_gym.corrections.gaussian_process import GaussianProcess, Kernel
-from wmrl_gym.corrections.recall import Recall
 from wmrl_gym.corrections.online_calibration import OnlineCalibration
+from wmrl_gym.corrections.recall import Recall
 
 _COLUMNS = ("predicted", "real", "context", "features", "key")
 _LEAST = 6
