@@ -79,7 +79,7 @@ def test_pairs_carry_the_features_of_what_was_done(mode: str) -> None:
     envs.reset(seed=0)
     engine = world_model_parts(envs).engine  # type: ignore[union-attr]
     rng = np.random.default_rng(0)
-    wanted = {}
+    wanted: dict[int, Any] = {}
     for _ in range(6):
         action = rng.integers(1, 4, (4, 2))
         attempt = bandit.attempt(bandit.begin(envs.env._observation, {}), action)
@@ -105,7 +105,7 @@ def test_an_episode_is_described_by_its_best_attempt_and_the_mean_of_all() -> No
         envs.step(each)
     features = np.concatenate([bandit.features(each) for each in attempts])
     wanted = np.concatenate([features[int(np.argmax(values))], features.astype(float).mean(axis=0)])
-    np.testing.assert_allclose(world_model_parts(envs).debiasing.features_now[0], wanted)  # type: ignore[union-attr]
+    np.testing.assert_allclose(world_model_parts(envs).debiasing.features_now[0], wanted)  # type: ignore[union-attr,index]
 
 
 def test_one_environment_is_the_vector_of_one() -> None:

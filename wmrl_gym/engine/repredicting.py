@@ -138,9 +138,11 @@ def _together(
             return None
         state, step = model.factored.advance(state, attempt, said.outcome)
         rows = describe(attempt)
-        better = (said.outcome.value > best) | (at == 0)
+        # As AttemptModel.step tells which attempt the episode pays for.
+        by = said.outcome.value if model.factored.chosen_by == "value" else np.nan_to_num(said.outcome.shown, nan=-np.inf)
+        better = (by > best) | (at == 0)
         paid = np.where(better[:, None], rows, paid) if at else rows
-        best = np.where(better, said.outcome.value, best)
+        best = np.where(better, by, best)
         total = total + rows
         pays = step.reward_due & step.reward_valid
         reward, due = np.where(pays, step.reward, reward), pays

@@ -131,6 +131,8 @@ class Debiasing(Correction):
         self._unconfirmed, self._verified = 0, 0
         self._inverse = (0, 1.0)
         self._updates = 0
+        self.evidence = 0.0 if isinstance(calibration, ContextualCalibration) else 1.0
+        """How sure a contextual correction was at the newest step, before its pairs, that predictions err by more than noise."""
 
     @classmethod
     def check_order(cls, below: list[type[Correction]]) -> None:
@@ -164,6 +166,8 @@ class Debiasing(Correction):
                 reward = np.where(rows, info["real_reward"], reward)
             self._stale += int(np.count_nonzero(imagined))
             reward = np.where(imagined, calibrated, reward)
+        if isinstance(self.calibration, ContextualCalibration):
+            self.evidence = self.calibration.evidence
         # Only now may this step's own pairs be learnt from: otherwise f would have seen the truth it is to predict.
         self.learn()
         self._refresh()
@@ -292,6 +296,7 @@ class Debiasing(Correction):
             "guard": None if self.guard is None else self.guard.state_dict(),
             "counts": (self._stale, self._unconfirmed, self._verified),
             "inverse": self._inverse,
+            "evidence": self.evidence,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -303,6 +308,7 @@ class Debiasing(Correction):
             self.guard.load_state_dict(state["guard"])
         self._stale, self._unconfirmed, self._verified = state["counts"]
         self._inverse = state["inverse"]
+        self.evidence = state.get("evidence", self.evidence)
 
 
 class Residual(Correction):
@@ -345,10 +351,7 @@ class Residual(Correction):
 
     def _evidence(self) -> float:
         """How sure the correction below is that predictions err by more than noise: 1 where it does not say."""
-        for each in self.below:
-            if isinstance(each, Debiasing) and isinstance(each.calibration, ContextualCalibration):
-                return each.calibration.evidence
-        return 1.0
+        return next((each.evidence for each in self.below if isinstance(each, Debiasing)), 1.0)
 
     def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
         if not (info.has("real_reward") or info.has("pair")):
