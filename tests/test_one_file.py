@@ -52,7 +52,7 @@ def groups(shape: tuple[int, int], seed: int) -> tuple[Any, Any, Any, Any]:
 
 def test_it_is_short_and_needs_numpy_torch_and_gymnasium_alone() -> None:
     source = FILE.read_text()
-    assert len(source.splitlines()) <= 420
+    assert len(source.splitlines()) <= 430
     tree = ast.parse(source)
     imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     names = {alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names}
