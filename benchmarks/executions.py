@@ -1,7 +1,7 @@
 """What was executed once and for all: how recorded executions are stored, and how they are read.
 
-A file for each task, ``benchmarks/data/executions/NAME.jsonl.gz``, holds one line for each script that was run: what it is, how it
-ended, its scores, and what it printed. Scores are raw. What they are worth follows from the task's leaderboard when a file is
+A file for each task, ``benchmarks/data/executions/NAME.jsonl.gz``, holds one line for each script that was run: what it is, how
+it ended, its scores, and what it printed. Scores are raw. What they are worth follows from the task's leaderboard when a file is
 read, so that leaderboards may change. Scripts of designs are not stored but rendered; a hash tells whether they still are what
 was run. ``python -m benchmarks.record_executions`` writes the files.
 
@@ -136,7 +136,9 @@ def read(task: str, *, folder: Path = FOLDER) -> list[Execution]:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         header, *lines = file.read().splitlines()
     if json.loads(header)["rows"] != rows_digest(load_task(task)):
-        raise ValueError(f"{path} was recorded on other rows than {task} has now: run python -m benchmarks.record_executions --fresh")
+        raise ValueError(
+            f"{path} was recorded on other rows than {task} has now: run python -m benchmarks.record_executions --fresh"
+        )
     return [_execution(json.loads(line)) for line in lines]
 
 

@@ -1,8 +1,8 @@
 """Executes scripts of every embedded task once and for all: ``python -m benchmarks.record_executions``.
 
-Three kinds, in this order: the 225 designs of family, size and strength (held-out tasks first, then training tasks); designs drawn
-uniformly from the whole space, of training tasks; and the scripts of a scripted agent in episodes of the text environment, of all
-tasks, of which the held-out ones serve for measuring alone. Scripts that are equal are executed once.
+Three kinds, in this order: the 225 designs of family, size and strength (held-out tasks first, then training tasks); designs
+drawn uniformly from the whole space, of training tasks; and the scripts of a scripted agent in episodes of the text environment,
+of all tasks, of which the held-out ones serve for measuring alone. Scripts that are equal are executed once.
 
 What is there already is not executed again, so that a run that was stopped goes on; files are written as it goes. CPU time alone
 ends a run, so that a busy machine records the same. :mod:`benchmarks.executions` reads the files.
@@ -15,9 +15,9 @@ import sysconfig
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from time import perf_counter
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,15 +34,22 @@ from benchmarks.executions import (
     read,
     write,
 )
+from wmrl_gym.agents import ScriptedProposer
 from wmrl_gym.envs.autoresearch import load_task
 from wmrl_gym.envs.autoresearch.design.code import render_design
 from wmrl_gym.envs.autoresearch.design.space import NVEC
 from wmrl_gym.envs.autoresearch.tasks.format import Task
+from wmrl_gym.envs.autoresearch.text_env import AutoResearchText
 from wmrl_gym.envs.autoresearch.verdict import Verdict, judge
 from wmrl_gym.sandbox import Limits, Sandbox, make_sandbox
 
+ItemT = TypeVar("ItemT")
+
 DESIGN_LIMITS = Limits(wall_s=60.0, cpu_s=1.0)
 """CPU time alone decides; one second is what the design environment gives."""
+AGENT_LIMITS = Limits(wall_s=60.0, cpu_s=3.0)
+"""Of scripts that an agent wrote: likewise."""
+KINDS: tuple[Kind, ...] = ("grid", "random", "agent")
 EVERY = 25
 """Executions after which a file is written."""
 KEPT = 4000
@@ -54,8 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = (*HELD_OUT_TASKS, *TRAIN_TASKS)
     parser.add_argument("--tasks", nargs="*", choices=names, default=names, metavar="TASK", help="which tasks (default: all)")
-    parser.add_argument("--kinds", nargs="*", choices=("grid", "random"), default=("grid", "random"), help="default: all")
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS, help="default: all")
     parser.add_argument("--random", type=int, default=120, help="random designs of each training task (default: 120)")
+    parser.add_argument("--episodes", type=int, default=40, help="of the agent, of four turns, a training task (default: 40)")
+    parser.add_argument("--held-out-episodes", type=int, default=12, help="likewise, a held-out task (default: 12)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="executions at the same time")
     parser.add_argument("--fresh", action="store_true", help="execute anew what is there already")
@@ -72,9 +81,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if kind == "random" and name in HELD_OUT_TASKS:
                     continue
                 began, bar = perf_counter(), progress.add_task(f"{kind:6} {name}", total=None)
-                designs = grid_designs() if kind == "grid" else random_designs(name, chosen.random, seed=chosen.seed)
                 recorder = Recorder(name, sandbox, lambda done, total, bar=bar: progress.update(bar, completed=done, total=total))
-                new = recorder.designs(kind, designs, pool)
+                if kind == "agent":
+                    episodes = chosen.held_out_episodes if name in HELD_OUT_TASKS else chosen.episodes
+                    new = recorder.episodes(episodes, seed=chosen.seed, pool=pool)
+                else:
+                    designs = grid_designs() if kind == "grid" else random_designs(name, chosen.random, seed=chosen.seed)
+                    new = recorder.designs(kind, designs, pool)
                 cpu_s = sum(each.cpu_s for each in new)
                 progress.console.print(f"{kind} {name}: {len(new)} executed, {cpu_s:.0f} CPU s, {perf_counter() - began:.0f} s")
     finally:
@@ -116,18 +129,56 @@ class Recorder:
             return Execution(kind, design, "", digest, -1, -1, *run(self.task, self.sandbox, text, DESIGN_LIMITS))
 
         new: list[Execution] = []
-        waiting = iter(missing)
-        while chunk := list(islice(waiting, EVERY)):
+        for chunk in _chunks(missing, EVERY):
             for execution in pool.map(one, chunk):
                 new.append(execution)
                 self.tick(len(new), len(missing))
             self.keep(new[-len(chunk) :])
         return new
 
+    def episodes(self, count: int, *, seed: int, pool: ThreadPoolExecutor) -> list[Execution]:
+        """Let scripted agents of every skill play episodes of the text environment, and return the executions that were new.
+
+        What is known already is not executed, but replayed, so that an episode goes on where it was stopped.
+        """
+        logic = AutoResearchText(self.task.directory, sandbox=self.sandbox)
+        before = len(self.known)
+        for done, chunk in enumerate(_chunks(list(range(count)), 6)):
+            self.keep([each for new in pool.map(lambda number: self._episode(logic, number, seed=seed), chunk) for each in new])
+            self.tick(min(6 * (done + 1), count), count)
+        return list(self.known.values())[before:]
+
+    def _episode(self, logic: AutoResearchText, number: int, *, seed: int) -> list[Execution]:
+        agent = ScriptedProposer(seed=_episode_seed(seed, self.task.spec.name, number), skill=(number % 5) / 4)
+        observation, info = logic.start(np.zeros(1, np.int64))
+        state, new = logic.begin(observation, info), []
+        for turn in range(logic.rules.max_turns):
+            attempt = logic.attempt(state, [agent.act({name: part[0] for name, part in observation.items()})])
+            certain, outcome = logic.gate(attempt)
+            if not certain[0]:
+                digest = digest_of(attempt.code[0])
+                execution = self.known.get(digest) or next((each for each in new if each.digest == digest), None)
+                if execution is None:
+                    cpu_s, verdict = run(self.task, self.sandbox, attempt.code[0], AGENT_LIMITS)
+                    execution = Execution("agent", (), attempt.code[0], digest, number, turn, cpu_s, verdict)
+                    new.append(execution)
+                outcome = execution.verdict.outcome(self.task)
+            state, step = logic.advance(state, attempt, outcome)
+            observation = step.observation
+        return new
+
     def keep(self, executions: list[Execution]) -> None:
         """Write executions down, with what is known already."""
         self.known |= {each.digest: each for each in executions}
         write(self.task.spec.name, self.known.values(), folder=self.folder)
+
+
+def _chunks(items: list[ItemT], size: int) -> list[list[ItemT]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _episode_seed(seed: int, name: str, number: int) -> int:
+    return int(np.random.default_rng([seed, number, *name.encode()]).integers(2**32))
 
 
 def run(task: Task, sandbox: Sandbox, code: str, limits: Limits) -> tuple[float, Verdict]:
@@ -147,7 +198,11 @@ def run(task: Task, sandbox: Sandbox, code: str, limits: Limits) -> tuple[float,
 
 def _kept(text: str) -> str:
     """What is kept of a text, with no path of this machine in it."""
-    return text.rstrip()[-KEPT:].replace(sysconfig.get_path("purelib"), "/site-packages").replace(sysconfig.get_path("stdlib"), "/lib")
+    return (
+        text.rstrip()[-KEPT:]
+        .replace(sysconfig.get_path("purelib"), "/site-packages")
+        .replace(sysconfig.get_path("stdlib"), "/lib")
+    )
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from wmrl_gym.envs.autoresearch.rules import (
 )
 from wmrl_gym.envs.autoresearch.tasks.format import Task
 from wmrl_gym.envs.autoresearch.tasks.grading import grade
+from wmrl_gym.factored import Outcome
 from wmrl_gym.sandbox import ExecutionResult, Limits
 
 
@@ -58,6 +59,19 @@ class Verdict:
             text = score_line(task, float(shown_value(np.array(self.shown(task, part)))), part=part)
         return report(self.status, ended=self.ended, verdict=text, stdout=self.stdout, stderr=self.stderr)
 
+    def outcome(self, task: Task, part: str = "validation") -> Outcome:
+        """It as a batch of one outcome, as the environment would have it; what it cost is not known."""
+        zero = np.zeros(1)
+        return Outcome(
+            status=np.array([self.status], dtype=np.int64),
+            value=np.array([self.value(task)]),
+            shown=np.array([self.shown(task, part)]),
+            feedback=np.array([self.feedback(task, part)], dtype=object),
+            known=np.ones(1, dtype=np.bool_),
+            cpu_s=zero,
+            wall_s=zero.copy(),
+        )
+
     def _worth(self, task: Task, score: float) -> float:
         if self.status != VALID:
             return STATUS_VALUES[self.status]
@@ -78,9 +92,7 @@ def judge(task: Task, result: ExecutionResult, limits: Limits) -> Verdict:
         return Verdict(status, np.nan, np.nan, ended, "", result.stdout, result.stderr)
     graded = grade(task, result.submission, problem=_problem(result))
     status = VALID if graded.problem is None else NO_SUBMISSION
-    return Verdict(
-        status, graded.validation, graded.test, "exit code: 0", graded.problem or "", result.stdout, result.stderr
-    )
+    return Verdict(status, graded.validation, graded.test, "exit code: 0", graded.problem or "", result.stdout, result.stderr)
 
 
 def _problem(result: ExecutionResult) -> str | None:
