@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import threading
 from abc import abstractmethod
@@ -18,6 +19,7 @@ from wmrl_gym.envs.autoresearch import rules as rules_of
 from wmrl_gym.envs.autoresearch.embedded.catalogue import list_tasks, load_task
 from wmrl_gym.envs.autoresearch.options import Options
 from wmrl_gym.envs.autoresearch.rules import NO_STATUS, VALID_VALUES, Payment, Progress, shown_value
+from wmrl_gym.envs.autoresearch.tasks.descriptors import descriptors
 from wmrl_gym.envs.autoresearch.tasks.format import Task, run_limits
 from wmrl_gym.envs.autoresearch.tasks.profile import META_FEATURES
 from wmrl_gym.envs.autoresearch.verdict import judge
@@ -128,6 +130,11 @@ class AutoResearch(Factored[Progress, AttemptT]):
         valid = outcome.status == rules_of.VALID
         seen = np.nan if self.feedback == "none" else shown_value(outcome.shown)
         return replace(outcome, shown=np.where(valid, seen, outcome.shown))
+
+    @functools.cached_property
+    def _descriptors(self) -> NDArray[np.float32]:
+        """The descriptors of every task, which are computed when they are first asked for."""
+        return np.stack([descriptors(task) for task in self.tasks])
 
     @property
     def context_columns(self) -> slice:

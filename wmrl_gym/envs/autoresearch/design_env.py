@@ -46,6 +46,7 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
     """
 
     shows_text: ClassVar[bool] = False
+    known_as: ClassVar[str] = "autoresearch-design"
     default_turns: ClassVar[int] = 3
 
     def __init__(self, task: TaskChoice = None, **options: Any) -> None:
@@ -108,6 +109,10 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
         """Meta-features of the task, the task, the design, and what the model family is combined with, as zeros and ones."""
         context = np.eye(len(self.tasks), dtype=np.float32)[attempt.task]
         return np.concatenate([self._meta[attempt.task], context, one_hot(attempt.design), crossed(attempt.design)], axis=1)
+
+    def descriptors(self, attempt: DesignAttempt) -> NDArray[np.float32]:
+        """Statistics of each attempt's task: see :mod:`~wmrl_gym.envs.autoresearch.tasks.descriptors`."""
+        return self._descriptors[attempt.task]
 
     def text(self, attempt: DesignAttempt) -> Sequence[str]:
         """Nothing: the features say everything about a design."""

@@ -16,8 +16,10 @@ from wmrl_gym.world_models.outcome.encoders import TextEncoder, make_encoder
 from wmrl_gym.world_models.outcome.forests import Evidence, objects
 from wmrl_gym.world_models.storage import Layout
 
+LATER_SETTINGS = {"descriptors": False, "min_leaf": 1, "max_features": 0.5}
+"""Settings that the first checkpoints lack, and what they were then."""
 LAYOUT = Layout("OutcomeModel", 2, "outcome_model.json", "evidence.safetensors")
-SETTINGS = ("n_trees", "min_executions", "neighbours", "capacity", "sample", "seed")
+SETTINGS = ("n_trees", "min_executions", "neighbours", "capacity", "sample", "seed", *LATER_SETTINGS)
 _OUTCOME_ARRAYS = ("status", "value", "shown", "known", "cpu_s", "wall_s")
 
 
@@ -75,7 +77,7 @@ class Saved:
                 evidence = Evidence(arrays["features"], objects(document["text"]), arrays["context"], outcome, arrays["number"])
             columns = document["columns"]
             return cls(
-                document["settings"],
+                LATER_SETTINGS | document["settings"],
                 document["encoder"],
                 document["executions"],
                 document["trained_on"],

@@ -188,17 +188,38 @@ class Stages:
         return whole, between + (chances * self.open).sum(axis=1) * variance
 
 
-def fit(evidence: Evidence, stages: Stages, *, encoder: TextEncoder, n_trees: int, seed: int, min_executions: int) -> Fit:
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How trees are grown.
+
+    Args:
+        n_trees: in each forest.
+        seed: of the samples and of the random splits.
+        min_leaf: executions in a leaf at least.
+        max_features: the share of columns that are tried at each split.
+    """
+
+    n_trees: int = 48
+    seed: int = 0
+    min_leaf: int = 1
+    max_features: float = 0.5
+
+    def trees(self, another: int = 0) -> BaggedTrees:
+        """A forest to be; ``another`` is added to the seed."""
+        return BaggedTrees(self.n_trees, seed=self.seed + another, min_leaf=self.min_leaf, max_features=self.max_features)
+
+
+def fit(evidence: Evidence, stages: Stages, *, encoder: TextEncoder, growth: Growth, min_executions: int) -> Fit:
     """Fit both stages, and the doubt of both together, on executed attempts."""
     fitted = encoder.fitted_on(evidence.text.tolist()) if any(evidence.text) else encoder.fitted_on([])
     x = encode(fitted, evidence.features, evidence.text.tolist())
     span = np.ptp(x, axis=0)
     status, value = evidence.outcome.status, evidence.outcome.value
-    chances = BaggedTrees(n_trees, seed=seed).fit(x, np.eye(len(stages.fixed))[status])
+    chances = growth.trees().fit(x, np.eye(len(stages.fixed))[status])
     unseen = np.isfinite(chances.held_out_mean).all(axis=1)
     calibration = StatusCalibration.fitted(chances.held_out_mean[unseen], status[unseen])
     scored = stages.open[status]
-    trees = BaggedTrees(n_trees, seed=seed + 1).fit(x[scored], value[scored]) if scored.sum() >= 2 else None
+    trees = growth.trees(1).fit(x[scored], value[scored]) if scored.sum() >= 2 else None
     scale = np.where(span == 0, 1.0, span).astype(np.float32)
     whole = Fit(fitted, x, scale, marked(x, scale), chances, calibration, trees)
     return _with_doubt(whole, stages, status, value=value, min_executions=min_executions)
@@ -244,6 +265,8 @@ class BaggedTrees:
     Args:
         n_trees: number of trees.
         seed: of the samples and of the random splits: the same data and seed grow the same trees.
+        min_leaf: rows in a leaf at least.
+        max_features: the share of columns that are tried at each split.
 
     >>> x = np.linspace(0, 1, 50, dtype=np.float32)[:, None]
     >>> trees = BaggedTrees(8).fit(x, x[:, 0].astype(float))
@@ -257,9 +280,8 @@ class BaggedTrees:
     held_out_variance: NDArray[np.float64]
     """float64, shape (N, K): the variance over those trees."""
 
-    def __init__(self, n_trees: int = 48, *, seed: int = 0) -> None:
-        self.n_trees = n_trees
-        self.seed = seed
+    def __init__(self, n_trees: int = 48, *, seed: int = 0, min_leaf: int = 1, max_features: float = 0.5) -> None:
+        self.n_trees, self.seed, self.min_leaf, self.max_features = n_trees, seed, min_leaf, max_features
 
     def fit(self, x: NDArray[np.float32], y: NDArray[np.float64]) -> BaggedTrees:
         """Grow the trees.
@@ -269,7 +291,14 @@ class BaggedTrees:
             y: float64, shape (N, K), or (N,) for K = 1.
         """
         target = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-        forest = ExtraTreesRegressor(self.n_trees, bootstrap=True, max_features=0.5, random_state=self.seed, n_jobs=1)
+        forest = ExtraTreesRegressor(
+            self.n_trees,
+            bootstrap=True,
+            min_samples_leaf=self.min_leaf,
+            max_features=self.max_features,
+            random_state=self.seed,
+            n_jobs=1,
+        )
         forest.fit(x, target)
         self._trees = [tree.tree_ for tree in forest.estimators_]
         each = self._every(x)

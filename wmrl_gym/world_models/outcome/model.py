@@ -19,7 +19,7 @@ from wmrl_gym.world_models.attempts import AttemptModel, PredictedOutcomes
 from wmrl_gym.world_models.base import DataSpan, Interface, WorldModelError
 from wmrl_gym.world_models.outcome.checkpoint import SETTINGS, Saved
 from wmrl_gym.world_models.outcome.encoders import HashingEncoder, NoEncoder, TextEncoder, TfidfEncoder
-from wmrl_gym.world_models.outcome.forests import PRIOR_STD, Evidence, Fit, Stages, encode, fit, objects
+from wmrl_gym.world_models.outcome.forests import PRIOR_STD, Evidence, Fit, Growth, Stages, encode, fit, objects
 
 EncoderChoice = Literal["tfidf", "hashing", "none"]
 _BY_NAME: dict[str, type[TextEncoder]] = {each.kind: each for each in (TfidfEncoder, HashingEncoder, NoEncoder)}
@@ -58,6 +58,10 @@ class OutcomeModel(AttemptModel):
         capacity: executions kept for training; beyond that, older ones are thinned out at random.
         sample: draw one outcome from the predicted distribution instead of its expectation.
         seed: of the forests.
+        descriptors: add what the environment says of each attempt's context (``Factored.descriptors``), so that what was learnt
+            in some contexts serves in others.
+        min_leaf: executions in a leaf of a tree at least.
+        max_features: the share of columns that are tried at each split.
 
     Raises:
         ValueError: an argument out of range.
@@ -75,6 +79,9 @@ class OutcomeModel(AttemptModel):
         capacity: int = 4096,
         sample: bool = False,
         seed: int = 0,
+        descriptors: bool = False,
+        min_leaf: int = 1,
+        max_features: float = 0.5,
     ) -> None:
         if n_trees < 2:
             raise ValueError(f"n_trees must be at least 2, since their spread is the uncertainty, got {n_trees}")
@@ -84,12 +91,17 @@ class OutcomeModel(AttemptModel):
             raise ValueError(f"capacity must be at least min_executions, {min_executions}, got {capacity}")
         if neighbours is not None and neighbours < 0:
             raise ValueError(f"neighbours must be 0 or more, got {neighbours}")
+        if min_leaf < 1:
+            raise ValueError(f"min_leaf must be at least 1, got {min_leaf}")
+        if not 0.0 < max_features <= 1.0:
+            raise ValueError(f"max_features must lie in (0, 1], got {max_features}")
         if not isinstance(encoder, TextEncoder):
             if encoder not in _BY_NAME:
                 raise ValueError(f'encoder must be "tfidf", "hashing", "none" or a TextEncoder, got {encoder!r}')
             encoder = _BY_NAME[encoder]()
         self.n_trees, self.min_executions, self.encoder = n_trees, min_executions, encoder
         self.neighbours, self.capacity, self.sample, self.seed = neighbours, capacity, sample, seed
+        self.descriptors, self.min_leaf, self.max_features = descriptors, min_leaf, max_features
         self._learnt = Knowledge(None, 0, None)
         self._waiting: Saved | None = None
 
@@ -138,7 +150,7 @@ class OutcomeModel(AttemptModel):
     def chances(self, attempt: Any) -> NDArray[np.float64]:
         """Calibrated probability of each status, where the gate does not answer: float64, shape (B, S), rows summing to 1."""
         known = self._learnt.fit
-        features, text = self.factored.features(attempt), self.factored.text(attempt)
+        features, text = self._features(attempt), self.factored.text(attempt)
         if known is None:
             return self._chances(features)
         return known.calibration(self._chances(encode(known.encoder, features, text)))
@@ -146,7 +158,7 @@ class OutcomeModel(AttemptModel):
     def predict_outcomes(
         self, attempt: Any, context: NDArray[np.int64], *, seed: NDArray[np.int64], rng: np.random.Generator
     ) -> PredictedOutcomes:
-        known, features = self._learnt.fit, self.factored.features(attempt)
+        known, features = self._learnt.fit, self._features(attempt)
         x = features if known is None else encode(known.encoder, features, self.factored.text(attempt))
         chances = self._chances(x)
         outcome, std = self._expect(x, chances)
@@ -177,7 +189,7 @@ class OutcomeModel(AttemptModel):
         before = self._learnt
         number = before.executions + np.arange(len(text), dtype=np.int64)
         outcome = batch.take(transitions.outcome, usable)
-        evidence = Evidence(self.factored.features(attempt), text, transitions.context[usable], outcome, number)
+        evidence = Evidence(self._features(attempt), text, transitions.context[usable], outcome, number)
         if before.evidence is not None:
             evidence = before.evidence.joined(evidence, capacity=self.capacity, seed=self.seed)
         elif len(text) > self.capacity:
@@ -192,14 +204,13 @@ class OutcomeModel(AttemptModel):
     def _fitted_on(self, evidence: Evidence) -> Fit | None:
         if len(evidence.text) < self.min_executions:
             return None
-        return fit(
-            evidence,
-            self._stages,
-            encoder=self.encoder,
-            n_trees=self.n_trees,
-            seed=self.seed,
-            min_executions=self.min_executions,
-        )
+        growth = Growth(self.n_trees, self.seed, self.min_leaf, self.max_features)
+        return fit(evidence, self._stages, encoder=self.encoder, growth=growth, min_executions=self.min_executions)
+
+    def _features(self, attempt: Any) -> NDArray[np.float32]:
+        """What the model may know of each attempt before it runs, but for its text: float32, shape (B, F)."""
+        features = self.factored.features(attempt)
+        return np.hstack([features, self.factored.descriptors(attempt)]) if self.descriptors else features
 
     def _expect(self, x: NDArray[np.float32], chances: NDArray[np.float64]) -> tuple[Outcome, NDArray[np.float64]]:
         """Expected outcomes, and the standard deviation of their values' errors."""
