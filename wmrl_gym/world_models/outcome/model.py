@@ -244,7 +244,7 @@ class OutcomeModel(AttemptModel):
         growth = Growth(self.n_trees, self.seed, self.min_leaf, self.max_features)
         transfer, judged_from = self._transfer, 0
         if transfer is not None and (evidence.number >= transfer.executions).sum() >= FEW:
-            transfer, judged_from = None, transfer.executions
+            judged_from, transfer = transfer.executions, None
         found = fit(
             evidence,
             self._stages,

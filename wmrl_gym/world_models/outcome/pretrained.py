@@ -86,7 +86,7 @@ def write(path: Path, saved: Saved) -> None:
     arrays |= {"status": outcome.status.astype(np.int8), "value": outcome.value, "shown": outcome.shown}
     arrays |= {"cpu_s": outcome.cpu_s, "features": evidence.features, "context": evidence.context.astype(np.int16)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, **arrays)
+    np.savez_compressed(path, allow_pickle=False, **arrays)
 
 
 def read(path: Path) -> Saved:
