@@ -43,7 +43,7 @@ from wmrl_gym.world_models.outcome.pretrained import FOLDER, KINDS, leave_out, w
 RESULTS = Path(__file__).parent / "results"
 DESIGN, TEXT = KINDS
 LOGICS: dict[str, Callable[..., Any]] = {DESIGN: AutoResearchDesign, TEXT: AutoResearchText}
-ENCODERS: dict[str, TextEncoder] = {DESIGN: NoEncoder(), TEXT: HashingEncoder(64)}
+ENCODERS: dict[str, TextEncoder] = {DESIGN: NoEncoder(), TEXT: HashingEncoder(256)}
 SETTINGS: dict[str, dict[str, Any]] = {
     kind: {
         "n_trees": 48,
@@ -191,7 +191,7 @@ def choose(kind: str) -> None:
     }
     if kind == TEXT:
         candidates["no encoder"] = replace(whole, encoder=NoEncoder().settings())
-        candidates["hashing into 256"] = replace(whole, encoder=HashingEncoder(256).settings())
+        candidates["hashing into 64"] = replace(whole, encoder=HashingEncoder(64).settings())
     for name, saved in candidates.items():
         began = process_time()
         found = means(left_out(saved, kind))
