@@ -24,11 +24,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from wmrl_gym.envs.autoresearch import HELD_OUT_TASKS as HELD_OUT_TASKS
+from wmrl_gym.envs.autoresearch import TRAIN_TASKS as TRAIN_TASKS
 from wmrl_gym.envs.autoresearch import load_task
 from wmrl_gym.envs.autoresearch.design.code import render_design
 from wmrl_gym.envs.autoresearch.design.space import NVEC, SLOTS
-from wmrl_gym.envs.autoresearch.embedded.recipes import HELD_OUT_TASKS as HELD_OUT_TASKS
-from wmrl_gym.envs.autoresearch.embedded.recipes import RECIPES
 from wmrl_gym.envs.autoresearch.rules import STATUSES
 from wmrl_gym.envs.autoresearch.tasks.format import Task
 from wmrl_gym.envs.autoresearch.verdict import Verdict
@@ -38,7 +38,6 @@ FOLDER = Path(__file__).parent / "data" / "executions"
 Kind = Literal["grid", "random", "agent"]
 """A design of the grid, a design of the whole space, or a script that an agent wrote."""
 
-TRAIN_TASKS = tuple(name for name in sorted(RECIPES) if name not in HELD_OUT_TASKS)
 
 GRID_SLOTS = ("family", "size", "strength")
 GRID_BASE = np.array([2, 1, 1, 0, 0, 0, 0, 0, 0], dtype=np.int64)
