@@ -1,7 +1,8 @@
 """Thousands of hostile replies, submissions and task folders: ``python -m benchmarks.fuzz_replies``.
 
 Replies go through ``step()`` of the text environment with the real parser, the real sandbox and the real grader. Submissions go
-to the grader of tasks of every kind. Task folders are good ones, damaged. Counted are verdicts, exceptions (there must be none),
+to the grader of tasks of every kind. Task folders are good ones, damaged. Replies of a chat server go to a world model that
+asks it (:mod:`benchmarks.fuzz_servers`). Counted are verdicts, exceptions (there must be none),
 what took longest, and how much memory this process holds at the beginning, half-way and at the end. Results go to
 ``benchmarks/results/fuzz_replies.json``.
 """
@@ -10,17 +11,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import shutil
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from benchmarks.fuzz_servers import fuzz_servers
+from benchmarks.tally import Tally
 from wmrl_gym.envs.autoresearch import AutoResearchEnv, TaskError, load_task
 from wmrl_gym.envs.autoresearch.reply import MAX_REPLY
 from wmrl_gym.envs.autoresearch.rules import STATUSES
@@ -178,41 +179,6 @@ def damaged(folder: Path, rng: np.random.Generator) -> None:
         path.write_bytes(next(hostile_submissions(path.read_bytes(), rng)))
 
 
-def memory_mb() -> float:
-    """MiB that this process holds now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
-
-
-class Tally:
-    """Counts verdicts and exceptions, and what took longest."""
-
-    def __init__(self, count: int) -> None:
-        self.count, self.verdicts, self.exceptions = count, Counter[str](), Counter[str]()
-        self.longest, self.memory, self._done = 0.0, [memory_mb()], 0
-
-    def run(self, call: Callable[[], str]) -> None:
-        """Do one thing and book what came of it."""
-        started = perf_counter()
-        try:
-            self.verdicts[call()] += 1
-        except Exception as error:
-            self.exceptions[f"{type(error).__name__}: {error}"[:200]] += 1
-        self.longest = max(self.longest, perf_counter() - started)
-        self._done += 1
-        if self._done in (self.count // 2, self.count):
-            self.memory.append(memory_mb())
-
-    def report(self) -> dict[str, Any]:
-        """What goes into the results."""
-        return {
-            "count": self._done,
-            "verdicts": dict(self.verdicts.most_common()),
-            "exceptions": dict(self.exceptions),
-            "longest_s": round(self.longest, 2),
-            "memory_mb": [round(each, 1) for each in self.memory],
-        }
-
-
 def fuzz_replies(count: int, *, seed: int) -> dict[str, Any]:
     """Replies through ``step()``, features included, as a world model asks for them."""
     sandbox, rng = open_sandbox(1), np.random.default_rng(seed)
@@ -271,24 +237,31 @@ def fuzz_folders(count: int, *, seed: int) -> dict[str, Any]:
     return tally.report()
 
 
+PARTS = {"folders": fuzz_folders, "submissions": fuzz_submissions, "replies": fuzz_replies, "servers": fuzz_servers}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; the exit status is 1 if anything raised."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replies", type=int, default=10_000)
     parser.add_argument("--submissions", type=int, default=2_000)
     parser.add_argument("--folders", type=int, default=1_000)
+    parser.add_argument("--servers", type=int, default=1_000, help="replies of a chat server")
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="parts to run; the others are kept")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path, default=RESULTS)
     chosen = parser.parse_args(argv)
-    document: dict[str, Any] = {"machine": machine()}
-    for name, fuzz in (("folders", fuzz_folders), ("submissions", fuzz_submissions), ("replies", fuzz_replies)):
+    path = chosen.results / "fuzz_replies.json"
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    document: dict[str, Any] = {"machine": machine()} | {name: kept[name] for name in PARTS if name in kept}
+    for name in chosen.only:
         started = perf_counter()
-        document[name] = fuzz(getattr(chosen, name), seed=chosen.seed)
+        document[name] = PARTS[name](getattr(chosen, name), seed=chosen.seed)
         document[name]["wall_s"] = round(perf_counter() - started, 1)
         print(name, json.dumps(document[name], indent=1), flush=True)
     chosen.results.mkdir(parents=True, exist_ok=True)
-    (chosen.results / "fuzz_replies.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return int(any(document[name]["exceptions"] for name in ("folders", "submissions", "replies")))
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return int(any(document[name]["exceptions"] or document[name].get("over_their_limit") for name in chosen.only))
 
 
 if __name__ == "__main__":

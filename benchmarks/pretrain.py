@@ -104,7 +104,7 @@ def without_descriptors(saved: Saved, kind: str) -> Saved:
 def fitted(saved: Saved, logic: Any) -> OutcomeModel:
     """A model of this evidence, in an environment."""
     model = OutcomeModel()
-    model._adopt(saved)
+    model._adopt(saved, where="what was gathered")
     model.bind(Interface(logic.observation_space, logic.action_space, logic.reward_range, logic))
     return model
 

@@ -15,6 +15,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))
+    except (OSError, MemoryError, OverflowError) as error:  # a name that is too long, a full disk, a number beyond all bounds
+        from wmrl_gym.commands import complain
+
+        problem = f"{type(error).__name__}: {error}" if isinstance(error, (MemoryError, OverflowError)) else str(error)
+        return complain(arguments.command, RuntimeError(problem))
     except KeyboardInterrupt:
         print("\ninterrupted; the same command goes on where it stopped", file=sys.stderr)
         return 130
@@ -22,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="wmrl", description="Train in a world model of an expensive environment.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in COMMANDS:
         import_module(f"wmrl_gym.commands.{name}").add(commands)
     return parser

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -110,6 +110,8 @@ class Factored(ABC, Generic[StateT, AttemptT]):
     """Whether observations hold ``Outcome.feedback``; where they do not, a model need not write it."""
     needs_outcomes: ClassVar[bool] = True
     """Whether an attempt depends on the outcomes before it. Where it does not, an episode's attempts can run side by side."""
+    chosen_by: Literal["value", "shown"] = "value"
+    """Which number of the outcomes chooses the attempt whose value an episode pays: the one for which it is largest."""
     reward_range: tuple[float, float]
     contexts: tuple[str, ...]
     """Names of the contexts (tasks) that ``info["context"]`` indexes."""

@@ -149,7 +149,7 @@ def test_lost_executions_teach_nothing() -> None:
         ({"n_trees": 1}, "n_trees must be at least 2"),
         ({"min_executions": 1}, "min_executions must be at least 2"),
         ({"encoder": "bert"}, "encoder must be"),
-        ({"neighbours": -1}, "neighbours must be 0 or more, got -1"),
+        ({"neighbours": -1}, "neighbours must be at least 0, got -1"),
         ({"capacity": 4}, "capacity must be at least min_executions, 8, got 4"),
     ],
 )

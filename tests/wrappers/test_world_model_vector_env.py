@@ -282,11 +282,12 @@ def test_it_pickles_before_its_first_use() -> None:
 
 
 def test_close_leaves_no_thread_behind(bandit: Bandit) -> None:
+    before = threading.enumerate()
     envs = WorldModelVectorEnv(bandit, fitted(bandit), num_envs=8, anchors=1.0, max_real=4, autoreset_mode=SAME)
     envs.reset(seed=0)
     for _ in steps(envs, 3):
         pass
-    own = [thread for thread in threading.enumerate() if thread in envs.engine.real.threads._threads]
+    own = [thread for thread in threading.enumerate() if thread.name.startswith("wmrl-real") and thread not in before]
     envs.close()
     assert own
     assert not any(thread.is_alive() for thread in own)

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_LONGEST = 1_000
+"""Characters of an error that are printed."""
+
+
+def complain(command: str, error: BaseException) -> int:
+    """Print an error in one line, however long what it quotes is; returns the exit status."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+    print(f"wmrl {command}: {text}", file=sys.stderr)
+    return 2
 
 
 def plain_console() -> Console:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 from wmrl_gym.commands.settings import alone_in, settings_of
 
 FORMATS = ("minari", "lerobot")
+_SEEDS = 2**31
+_LONGEST_NAME = 200
+"""Characters of a folder's name, which has 30 more while it is written, of the 255 that file systems allow."""
 
 
 def add(commands: Any) -> None:
@@ -32,17 +34,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Collect what is missing, write the data sets, and print success rates; returns the exit status."""
     import gymnasium as gym
 
-    from wmrl_gym.commands import plain_console
+    from wmrl_gym.commands import complain, plain_console
     from wmrl_gym.data.demonstrations import CollectionError
     from wmrl_gym.files import CannotWrite
 
     try:
         formats = _formats(arguments.format)
         options = _options(arguments.set, arguments.task)
-        if arguments.episodes < 1:
-            raise ValueError(f"--episodes must be at least 1, got {arguments.episodes}")
-        if arguments.name is not None and not re.search(r"-v\d+$", arguments.name):
-            raise ValueError(f"--name must end with a version, such as -v0, got {arguments.name!r}")
+        _check_seeds(arguments)
+        if arguments.name is not None:
+            _check_name(arguments.name)
         env = _made(arguments.env, options)
         if arguments.out is None:
             arguments.out = Path("runs/collect") / arguments.env.rpartition("/")[2].removesuffix("-v0")
@@ -52,9 +53,31 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             env.close()
     except (ValueError, CannotWrite, CollectionError, NotImplementedError, gym.error.Error) as error:
-        print(f"wmrl collect: {error}", file=sys.stderr)
-        return 2
+        return complain("collect", error)
     return 0
+
+
+def _check_seeds(arguments: argparse.Namespace) -> None:
+    """Check that every episode has a seed that environments take and data sets keep."""
+    total = arguments.episodes * (1 if arguments.task is None else len(arguments.task.split(",")))
+    if arguments.episodes < 1:
+        raise ValueError(f"--episodes must be at least 1, got {arguments.episodes}")
+    if arguments.seed < 0 or arguments.seed + total > _SEEDS:
+        raise ValueError(
+            f"seeds must lie in [0, {_SEEDS}), and with --seed {arguments.seed} those of {total} episodes would go from "
+            f"{arguments.seed} to {arguments.seed + total - 1}"
+        )
+
+
+def _check_name(name: str) -> None:
+    """Check the name of a data set before anything is collected for it."""
+    if not re.search(r"-v\d+$", name):
+        raise ValueError(f"--name must end with a version, such as -v0, got {name!r}")
+    if not re.fullmatch(r"([\w-]+/)*[\w-]+-v\d+", name, re.ASCII):
+        raise ValueError(f"--name must be made of letters, digits, - and _, in parts with / between them, got {name!r}")
+    longest = max(map(len, name.split("/")))
+    if longest > _LONGEST_NAME:
+        raise ValueError(f"the parts of --name must have at most {_LONGEST_NAME} characters, got one of {longest}")
 
 
 def _made(name: str, options: dict[str, Any]) -> Any:

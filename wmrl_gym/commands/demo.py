@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Train, grade, and print the table; returns the exit status."""
     import shutil
 
-    from wmrl_gym.commands import plain_console
+    from wmrl_gym.commands import complain, plain_console
     from wmrl_gym.commands.settings import alone_in
     from wmrl_gym.files import CannotWrite
     from wmrl_gym.sandbox import SandboxUnavailable
@@ -54,7 +53,6 @@ def run(arguments: argparse.Namespace) -> int:
             study = Study(config, arguments.out, console=console)
             rows = study.run()
     except (CannotWrite, StudyMismatch, SandboxUnavailable, ValueError) as error:
-        print(f"wmrl demo: {error}", file=sys.stderr)
-        return 2
+        return complain("demo", error)
     show(rows, console, arguments.out)
     return 0

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the tables, and write the numbers and the picture; returns the exit status: 1 where nothing was answered."""
     import gymnasium as gym
 
-    from wmrl_gym.commands import plain_console
+    from wmrl_gym.commands import complain, plain_console
     from wmrl_gym.world_models import WorldModelError
 
     console = plain_console()
@@ -51,8 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         report = _evaluate(model, fit, arguments)
         _write(report, model, out, console)
     except (ValueError, CannotWrite, WorldModelError, gym.error.Error) as error:
-        print(f"wmrl fidelity: {error}", file=sys.stderr)
-        return 2
+        return complain("fidelity", error)
     if report.reward.n == 0:
         print(f"wmrl fidelity: none of the {report.reward.n_unknown} steps was answered", file=sys.stderr)
         return 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Fit what is not fitted yet, and print the model's measures; returns the exit status."""
     import gymnasium as gym
 
-    from wmrl_gym.commands import plain_console
+    from wmrl_gym.commands import complain, plain_console
     from wmrl_gym.files import CannotWrite
     from wmrl_gym.world_models import WorldModelError
     from wmrl_gym.world_models.evaluation.fitting import FitPlan, OfflineFit, recorded
@@ -51,8 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
             fit = OfflineFit(plan, episodes, interface=interface, folder=folder)
             measures = _fit(fit, console)
     except (ValueError, CannotWrite, WorldModelError, gym.error.Error) as error:
-        print(f"wmrl fit: {error}", file=sys.stderr)
-        return 2
+        return complain("fit", error)
     for name, value in measures.items():
         console.print(f"{name:<24} {value:.5g}")
     held_out = f"{len(fit.held_out)} of {len(episodes)} episodes were held out"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 
@@ -26,13 +25,13 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what was asked; returns the exit status."""
+    from wmrl_gym.commands import complain
     from wmrl_gym.sandbox import SandboxUnavailable
 
     try:
         return _build(arguments) if arguments.action == "build" else _check(arguments.kind)
     except (SandboxUnavailable, ValueError) as error:
-        print(f"wmrl sandbox: {error}", file=sys.stderr)
-        return 2
+        return complain("sandbox", error)
 
 
 def _build(arguments: argparse.Namespace) -> int:

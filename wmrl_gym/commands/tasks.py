@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ def _validate(names: list[str]) -> int:
 
     from wmrl_gym.envs.autoresearch import load_task
     from wmrl_gym.envs.autoresearch.tasks.authoring import validate, warnings_of
+    from wmrl_gym.envs.autoresearch.tasks.peers import DoubtfulTask
 
     if not names:
         print("wmrl tasks validate: name a task or a directory, or give --all", file=sys.stderr)
@@ -72,24 +74,28 @@ def _validate(names: list[str]) -> int:
     for name in names:
         doubts: list[str] = []
         try:
-            task = load_task(Path(name) if Path(name).is_dir() else name)
-            found, doubts = validate(task), warnings_of(task)
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always", DoubtfulTask)
+                task = load_task(Path(name) if Path(name).is_dir() else name)
+            doubts = [str(each.message) for each in told if each.category is DoubtfulTask]
+            meant = "fine if that is meant, as in a time series"
+            found, doubts = validate(task), doubts + [f"{doubt}; {meant}" for doubt in warnings_of(task)]
         except (ValueError, DependencyNotInstalled) as error:
             found = [str(error)]
         wrong += bool(found)
         print(f"{name}: {'ok' if not found else ''}".rstrip())
-        for sentence in (*found, *(f"warning: {doubt}; fine if that is meant, as in a time series" for doubt in doubts)):
+        for sentence in (*found, *(f"warning: {doubt}" for doubt in doubts)):
             print(f"  - {sentence}")
     return 1 if wrong else 0
 
 
 def _new(arguments: argparse.Namespace) -> int:
+    from wmrl_gym.commands import complain
     from wmrl_gym.envs.autoresearch.tasks.authoring import write_scaffold
 
     try:
         write_scaffold(arguments.directory, kind=arguments.kind, measure=arguments.metric or _METRICS[arguments.kind])
     except ValueError as error:
-        print(f"wmrl tasks new: {error}", file=sys.stderr)
-        return 2
+        return complain("tasks new", error)
     print(f"wrote {arguments.directory}: replace its rows, then run `wmrl tasks validate {arguments.directory}`")
     return 0

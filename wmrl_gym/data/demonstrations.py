@@ -179,7 +179,9 @@ class EpisodeFolder:
         document = self.path / _DOCUMENT
         try:
             found: dict[str, Any] | None = json.loads(document.read_text(encoding="utf-8")) if document.is_file() else None
-        except ValueError as error:
+            if found is not None:
+                Collection(**found)
+        except (ValueError, TypeError, RecursionError) as error:
             raise CollectionError(f"{document} is damaged ({error}): remove it, and say anew what was collected") from error
         if collection is None:
             if found is None:

@@ -13,10 +13,13 @@ from wmrl_gym.engine.execution import RealExecution, RealStep
 from wmrl_gym.engine.ledger import Ledger
 from wmrl_gym.engine.options import EngineOptions
 from wmrl_gym.engine.recording import Recorder, Recording
+from wmrl_gym.threads import tell_when_forked
 
 
 class BackgroundAnchors:
     """Imagined episodes that have ended and are to be executed: they wait or run while the agent goes on.
+
+    An episode whose execution raises is lost, with a warning. A forked child executes those again that were under way.
 
     Args:
         real: what executes them.
@@ -27,6 +30,12 @@ class BackgroundAnchors:
         self.real = real
         self.max_in_flight = max_in_flight
         self._running: dict[Future[list[RealStep]], Recording] = {}
+        self._forked = False
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """In a forked child: what is under way is executed by the parent."""
+        self._forked = True
 
     @property
     def in_flight(self) -> int:
@@ -40,6 +49,7 @@ class BackgroundAnchors:
 
     def submit(self, recording: Recording) -> None:
         """Execute a recorded episode, as soon as fewer than ``max_in_flight`` are."""
+        self._again()
         if len(self._running) >= self.max_in_flight:
             unfinished = [future for future in self._running if not future.done()]
             if len(unfinished) >= self.max_in_flight:
@@ -52,6 +62,7 @@ class BackgroundAnchors:
 
     def finished(self) -> list[tuple[Recording, list[RealStep] | None]]:
         """The episodes that have finished since the last call; None for one that infrastructure lost."""
+        self._again()
         done = [future for future in self._running if future.done()]
         results: list[tuple[Recording, list[RealStep] | None]] = []
         for future in done:
@@ -63,11 +74,13 @@ class BackgroundAnchors:
 
     def wait(self, timeout_s: float) -> None:
         """Wait until no episode runs, at most ``timeout_s`` seconds."""
+        self._again()
         if self._running:
             wait(list(self._running), timeout=timeout_s)
 
     def wait_for_one(self) -> None:
         """Wait until one episode has finished, if any runs."""
+        self._again()
         if self._running:
             wait(list(self._running), return_when=FIRST_COMPLETED)
 
@@ -76,6 +89,17 @@ class BackgroundAnchors:
         for future in self._running:
             future.cancel()
         self._running.clear()
+
+    def _again(self) -> None:
+        """In a forked child: execute what would never be done there."""
+        if self._forked:
+            self._forked = False
+            running, self._running = self._running, {}
+            for future, recording in running.items():
+                if future.done():
+                    self._running[future] = recording
+                else:
+                    self.resubmit(recording)
 
 
 class Verification:

@@ -6,7 +6,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -21,6 +21,7 @@ from wmrl_gym.data import Transitions
 from wmrl_gym.engine.info import StepInfo
 from wmrl_gym.factored import Factored, Outcome, Step, resolve
 from wmrl_gym.samples import stack_samples
+from wmrl_gym.threads import Threads, tell_when_forked
 from wmrl_gym.world_models import Interface
 
 Actions: TypeAlias = Iterable[Any] | Callable[[NDArray[np.bool_] | None], Any]
@@ -41,7 +42,7 @@ class RealStep:
     Args:
         step: what it returned.
         transitions: what a world model can learn from it; without the rows whose observation was not finite.
-        cpu_s: CPU seconds that it cost.
+        cpu_s: CPU seconds that it cost; NaN where nobody counts them.
         wall_s: seconds that it ran.
         own: the environment's own info of each row; [] where ``step.info`` says all.
         finite: bool, shape (n,): the rows whose observation was finite; None where all were.
@@ -74,6 +75,8 @@ class RealExecution(ABC):
     interface: Interface
     masked = False
     """Whether the environment says which actions are legal."""
+    knows_cpu = False
+    """Whether it is counted how many CPU seconds real steps take."""
 
     def __init__(self, max_real: int) -> None:
         if max_real < 1:
@@ -82,12 +85,18 @@ class RealExecution(ABC):
         self._fresh()
 
     def _fresh(self) -> None:
-        self._threads: ThreadPoolExecutor | None = None
+        self.threads = Threads(self.max_real, "wmrl-real")
+        """The threads that wait for real execution."""
         self._lock, self._closing = threading.Lock(), threading.Event()
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """In a forked child: the parent's threads may hold the lock for ever."""
+        self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
         # Threads and locks belong to a process; the copy makes its own.
-        return {key: value for key, value in self.__dict__.items() if key not in ("_threads", "_lock", "_closing")}
+        return {key: value for key, value in self.__dict__.items() if key not in ("threads", "_lock", "_closing")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -97,13 +106,6 @@ class RealExecution(ABC):
     def spare(self) -> bool:
         """Whether an episode can be executed while others are under way."""
         return True
-
-    @property
-    def threads(self) -> ThreadPoolExecutor:
-        """The threads that wait for real execution; made when first needed, so that an unused environment pickles."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self.max_real, thread_name_prefix="wmrl-real")
-        return self._threads
 
     @abstractmethod
     def start(
@@ -154,13 +156,11 @@ class RealExecution(ABC):
 
     def _stop_threads(self) -> None:
         self._closing.set()
-        if self._threads is not None:
-            self._threads.shutdown(wait=True, cancel_futures=True)
-            self._threads = None
+        self.threads.shutdown(wait=True, cancel_futures=True)
 
     def _check_open(self) -> None:
         if self._closing.is_set():
-            raise RuntimeError("real execution was closed in the middle of an episode")
+            raise RuntimeError("real execution is closed")
 
 
 def chooser(actions: Actions) -> Callable[[NDArray[np.bool_] | None], Any]:
@@ -172,7 +172,7 @@ def chooser(actions: Actions) -> Callable[[NDArray[np.bool_] | None], Any]:
 
 
 class FactoredExecution(RealExecution):
-    """Real execution of a factored environment: only outcomes are executed, so any number of rollouts share one pool.
+    """Real execution of a factored environment: only outcomes are executed, so any number of rollouts share its threads.
 
     Args:
         factored: the environment's parts.
@@ -181,6 +181,8 @@ class FactoredExecution(RealExecution):
         statistics: the RecordEpisodeStatistics around the environment, which is never stepped itself: its statistics of real
             episodes are kept here.
     """
+
+    knows_cpu = True
 
     def __init__(
         self,
@@ -267,9 +269,7 @@ class FactoredExecution(RealExecution):
         if self.owned:
             self.factored.close()
 
-    def _advance(
-        self, state: Any, observation: Any, actions: Any, *, pool: ThreadPoolExecutor | None = None
-    ) -> tuple[Any, RealStep]:
+    def _advance(self, state: Any, observation: Any, actions: Any, *, pool: Executor | None = None) -> tuple[Any, RealStep]:
         attempt = self.factored.attempt(state, actions)
         return self._settle(state, observation, actions, attempt=attempt, outcome=resolve(self.factored, attempt, pool=pool))
 
@@ -305,7 +305,7 @@ class FactoredExecution(RealExecution):
 
 
 def _gather(parts: list[Future[Outcome]], settle: Callable[[list[Outcome]], list[RealStep]]) -> Future[list[RealStep]]:
-    """One future of all ``parts``: done when they are, cancelled or failed with the first of them."""
+    """One future of all ``parts``: done when they all are, with the error of the first that failed."""
     whole: Future[list[RealStep]] = Future()
     lock, left = threading.Lock(), [len(parts)]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import wait
 from typing import Any
 
 import gymnasium as gym
@@ -28,6 +30,9 @@ class EnvExecution(RealExecution):
 
     An observation that is not finite, such as a sensor's NaN, ends its episode: truncated, its reward not valid, the last usable
     observation in its place. It is counted, and nothing learns from it.
+
+    An instance that raised is closed and not used again where another can be made, but for ``first``. How much CPU time steps
+    take is not known: they may run in threads and processes of their own.
 
     Args:
         make: makes one instance.
@@ -77,7 +82,11 @@ class EnvExecution(RealExecution):
         observations, infos = [], []
         for slot, seed, kept in zip(slots.tolist(), seeds.tolist(), keep.tolist(), strict=True):
             env = self._release(slot) or self._acquire()
-            observation, info = self._reset(env, seed, options)
+            try:
+                observation, info = self._reset(env, seed, options)
+            except BaseException:
+                self._retire(env)
+                raise
             if self.masked:
                 self._start_masks[slot] = masks_of(env)
             if kept:
@@ -93,14 +102,17 @@ class EnvExecution(RealExecution):
 
     def step(self, slots: NDArray[np.int64], actions: Any) -> RealStep:
         chosen = unstack(self.interface.action_space, actions, len(slots))
-        opened = [self._open[int(slot)] for slot in slots]
+        opened = [self._opened(slot) for slot in slots.tolist()]
         # Stacking copies: an environment may write its next observation over the last one.
         before = stack_samples(self.interface.observation_space, [observation for _, observation, _ in opened])
-        run = self.threads.map if len(slots) > 1 else map
-        started = time.perf_counter()
-        results = list(run(_step_one, [env for env, _, _ in opened], chosen))
-        contexts = [context for _, _, context in opened]
-        real = self._collect(before, actions, results, contexts=contexts, wall_s=time.perf_counter() - started)
+        started, contexts = time.perf_counter(), [context for _, _, context in opened]
+        try:
+            results = self._step_all([env for env, _, _ in opened], chosen)
+            real = self._collect(before, actions, results, contexts=contexts, wall_s=time.perf_counter() - started)
+        except Exception:
+            for slot in slots.tolist():  # the others have been stepped, and nobody has seen it
+                self._retire(self._open.pop(slot)[0])
+            raise
         for slot, (env, _, context), result, over in zip(slots.tolist(), opened, results, real.over.tolist(), strict=True):
             self._open[slot] = (env, result[0], context)
             if over:
@@ -114,23 +126,25 @@ class EnvExecution(RealExecution):
             context = _context(info, 0)
             steps: list[RealStep] = []
             choose = chooser(actions)
-            while True:
+            over = False
+            while not over:
                 mask = masks_of(env) if self.masked else None
                 action = choose(mask)
                 # What was legal in an imagined state need not be in the real one; what comes after it cannot be known.
                 if action is None or (mask is not None and not legal(space, mask, action)):
-                    return steps
+                    break
                 self._check_open()
                 before = stack_samples(self.interface.observation_space, [observation])
                 started = time.perf_counter()
                 result = _step_one(env, action)
                 taken = time.perf_counter() - started
                 steps.append(self._collect(before, stack_samples(space, [action]), [result], contexts=[context], wall_s=taken))
-                observation = result[0]
-                if steps[-1].over[0]:
-                    return steps
-        finally:
-            self._give_back(env)
+                observation, over = result[0], bool(steps[-1].over[0])
+        except BaseException:
+            self._retire(env)
+            raise
+        self._give_back(env)
+        return steps
 
     def action_masks(self, slot: int, *, start: bool) -> NDArray[np.bool_] | None:
         if slot in self._open:
@@ -151,9 +165,10 @@ class EnvExecution(RealExecution):
 
     def close(self) -> None:
         self._stop_threads()
-        for env in self._all:
-            env.close()
-        self._all, self._free, self._open = [], [], {}
+        with contextlib.ExitStack() as closing:  # each of them, should one raise
+            for env in self._all:
+                closing.callback(env.close)
+            self._all, self._free, self._open = [], [], {}
 
     def _reset(self, env: gym.Env[Any, Any], seed: int, options: Mapping[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Reset for real; a start whose observation is not finite is left out, and the next one taken."""
@@ -164,7 +179,21 @@ class EnvExecution(RealExecution):
             self._skipped += 1
         raise RuntimeError(f"{_TRIES} resets in a row of {env} gave an observation that is not finite, the last {observation!r}")
 
+    def _step_all(self, envs: list[gym.Env[Any, Any]], actions: list[Any]) -> list[Any]:
+        """One step of each; when it raises, none is being stepped any more."""
+        if len(envs) == 1:
+            return [_step_one(envs[0], actions[0])]
+        steps = [self.threads.submit(_step_one, env, action) for env, action in zip(envs, actions, strict=True)]
+        wait(steps)
+        return [step.result() for step in steps]
+
+    def _opened(self, slot: int) -> tuple[gym.Env[Any, Any], Any, int]:
+        if slot not in self._open:
+            raise RuntimeError(f"slot {slot} has no real episode under way, since its last step or reset failed: reset it first")
+        return self._open[slot]
+
     def _acquire(self) -> gym.Env[Any, Any]:
+        self._check_open()
         with self._lock:
             if self._free:
                 return self._free.pop()
@@ -173,6 +202,16 @@ class EnvExecution(RealExecution):
             env = self._make()
             self._all.append(env)
             return env
+
+    def _retire(self, env: gym.Env[Any, Any]) -> None:
+        """Do without an instance that raised, if another one can be made."""
+        if self._make is None or env is self._all[0]:
+            self._give_back(env)
+            return
+        with self._lock:
+            self._all.remove(env)
+        with contextlib.suppress(Exception):  # it has told what is wrong already
+            env.close()
 
     def _give_back(self, env: gym.Env[Any, Any]) -> None:
         with self._lock:
@@ -201,8 +240,8 @@ class EnvExecution(RealExecution):
         step = Step(after, np.where(valid, reward, 0.0), ended, cut, np.ones(n, bool), valid, {"context": context})
         transitions = Transitions(before, actions, step.reward, after, ended, cut, valid, context)
         if usable.all():
-            return RealStep(step, transitions, wall_s, wall_s, list(infos))
-        return RealStep(step, batch.take(transitions, usable), wall_s, wall_s, list(infos), usable)
+            return RealStep(step, transitions, np.nan, wall_s, list(infos))
+        return RealStep(step, batch.take(transitions, usable), np.nan, wall_s, list(infos), usable)
 
 
 def masks_of(env: gym.Env[Any, Any]) -> NDArray[np.bool_]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import replace
@@ -21,11 +21,15 @@ from wmrl_gym.engine.gym_execution import legal_sample
 from wmrl_gym.engine.ledger import Cost
 from wmrl_gym.randomness import mix
 from wmrl_gym.samples import stack_samples
+from wmrl_gym.threads import Threads, tell_when_forked
 from wmrl_gym.world_models import Interface, WorldModel
 
 
 class BackgroundUpdates:
     """Updates a world model on a thread of its own, one update at a time; the thread that steps applies the result.
+
+    The error of an update that fails is raised once, where its result would have been applied; the next one begins anew. A forked
+    child begins the update again that was under way.
 
     Args:
         model: one that ``learns_in_background``.
@@ -34,7 +38,13 @@ class BackgroundUpdates:
     def __init__(self, model: WorldModel) -> None:
         self.model = model
         self._running: Future[tuple[Any, float]] | None = None
-        self._thread: ThreadPoolExecutor | None = None
+        self._asked: tuple[Transitions, int] | None = None
+        self._thread, self._forked = Threads(1, "wmrl-update"), False
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """In a forked child: the update that is under way is the parent's."""
+        self._forked = True
 
     @property
     def running(self) -> bool:
@@ -45,8 +55,7 @@ class BackgroundUpdates:
         """Start an update on transitions that are new to the model."""
         if self._running is not None:
             raise RuntimeError("an update is under way: apply it before the next begins")
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="wmrl-update")
+        self._asked = transitions, seed
         self._running = self._thread.submit(self._compute, transitions, seed)
 
     def apply(self, *, wait: bool) -> tuple[dict[str, float], float] | None:
@@ -55,24 +64,26 @@ class BackgroundUpdates:
         Returns:
             The update's measures, and the seconds that it took.
         """
+        if self._forked and self._running is not None and not self._running.done():
+            assert self._asked is not None
+            self._running = self._thread.submit(self._compute, *self._asked)
+        self._forked = False
         if self._running is None or not (wait or self._running.done()):
             return None
-        computed, seconds = self._running.result()
-        self._running = None
+        running, self._running, self._asked = self._running, None, None
+        computed, seconds = running.result()
         return self.model.apply_update(computed), seconds
 
     def forget(self) -> None:
         """Apply nothing of an update that is under way."""
         if self._running is not None:
             self._running.cancel()
-            self._running = None
+            self._running = self._asked = None
 
     def close(self) -> None:
         """Wait for the thread to end; what it still learns is lost."""
         self.forget()
-        if self._thread is not None:
-            self._thread.shutdown(wait=True, cancel_futures=True)
-            self._thread = None
+        self._thread.shutdown(wait=True, cancel_futures=True)
 
     def _compute(self, transitions: Transitions, seed: int) -> tuple[Any, float]:
         started = time.perf_counter()
@@ -197,15 +208,22 @@ def execute_random(
     """
     began, done, episode = time.monotonic(), 0, 0
     longest = executions if limit is None else min(executions, limit)
-    pending: list[Future[list[RealStep]]] = []
-    while done < executions and time.monotonic() - began < seconds:
-        while len(pending) < real.max_real:
-            own = int(mix(seed, 2, np.array(episode)))
-            pending.append(real.submit(own, None, _RandomActions(real, own, longest=longest, until=began + seconds)))
-            episode += 1
-        done = take(pending.pop(0).result())
-    for future in pending:
-        take(future.result())
+    pending: list[tuple[Future[list[RealStep]], _RandomActions]] = []
+    try:
+        while done < executions and time.monotonic() - began < seconds:
+            while len(pending) < real.max_real:
+                own = int(mix(seed, 2, np.array(episode)))
+                actions = _RandomActions(real, own, longest=longest, until=began + seconds)
+                pending.append((real.submit(own, None, actions), actions))
+                episode += 1
+            done = take(pending.pop(0)[0].result())
+        while pending:
+            take(pending.pop(0)[0].result())
+    finally:  # after an error nothing goes on behind whoever catches it
+        for future, actions in pending:
+            future.cancel()
+            actions.left = 0
+        wait([future for future, _ in pending])
 
 
 class _RandomActions:
@@ -217,7 +235,7 @@ class _RandomActions:
         self.left, self.until = longest, until
 
     def __call__(self, mask: NDArray[np.bool_] | None) -> Any:
-        if self.left == 0 or time.monotonic() >= self.until:
+        if self.left <= 0 or time.monotonic() >= self.until:
             return None
         self.left -= 1
         return legal_sample(self.space, mask)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import isnan
 from time import perf_counter
 from typing import Any, TypeAlias
 
@@ -29,7 +30,7 @@ class Cost:
 
     Args:
         executions: real steps.
-        real_cpu_s: CPU seconds of real execution.
+        real_cpu_s: CPU seconds of real execution; NaN where nobody counts them.
         real_wall_s: seconds that real execution ran, summed over everything that ran side by side.
         predict_s: seconds inside the world model's ``step`` and ``begin``.
         wait_s: seconds that stepping stood still for real execution.
@@ -52,8 +53,9 @@ class Cost:
         return Stopwatch(self, name)
 
     def as_dict(self) -> dict[str, float]:
-        """The costs by name."""
-        return {name: float(value) for name, value in asdict(self).items()}
+        """The costs by name; without those that are not known."""
+        costs = {name: float(value) for name, value in asdict(self).items()}
+        return {name: value for name, value in costs.items() if not isnan(value)}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Go on from saved costs."""

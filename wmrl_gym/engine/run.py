@@ -34,6 +34,8 @@ class Run:
         self.episodes = Episodes(schedule, num_slots=options.num_slots)
         self.ledger = Ledger(real.interface, episodes=self.episodes, options=options)
         self.stream, self.buffer = self.ledger.stream, self.ledger.buffer
+        if not real.knows_cpu:
+            self.ledger.cost.real_cpu_s = np.nan
         background = options.update_mode == "background" and model.learns_in_background
         self.learner = Learner(model, self.buffer, every=options.update_every, background=background, cost=self.ledger.cost)
         self.verification: Verification | None = None

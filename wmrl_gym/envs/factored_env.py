@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -18,6 +17,7 @@ from wmrl_gym.batch import put, take
 from wmrl_gym.factored import Factored, Outcome, Step, resolve
 from wmrl_gym.samples import checked_action, sample_at
 from wmrl_gym.slots import SlotVectorEnv
+from wmrl_gym.threads import Threads
 
 COSTS = ("cpu_s", "wall_s", "peak_memory_mb")
 """What executing a step costs, by its name in an outcome."""
@@ -181,7 +181,7 @@ class FactoredVectorEnv(SlotVectorEnv):
         self._state: Any = None
         self._generators: list[np.random.Generator | None] = [None] * num_envs
         self._steps = np.zeros(num_envs, np.int64)
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads = Threads(max_real, "execute")
 
     def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Execute the actions of all slots that are not being reset; see :meth:`~wmrl_gym.slots.SlotVectorEnv.step`."""
@@ -190,8 +190,7 @@ class FactoredVectorEnv(SlotVectorEnv):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Wait for what is running, then release everything."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._threads.shutdown(wait=True, cancel_futures=True)
         self.factored.close()
 
     def _reset_slots(
@@ -212,9 +211,7 @@ class FactoredVectorEnv(SlotVectorEnv):
     def _step_slots(self, slots: NDArray[np.int64], actions: Any) -> Step:
         state = take(self._state, slots)
         attempt = self.factored.attempt(state, actions)
-        if self._pool is None:  # made when first needed, so that an unused environment pickles
-            self._pool = ThreadPoolExecutor(self.max_real, thread_name_prefix="execute")
-        outcome = resolve(self.factored, attempt, pool=self._pool)
+        outcome = resolve(self.factored, attempt, pool=self._threads)
         after, step = self.factored.advance(state, attempt, outcome)
         self._state = put(self._state, slots, after)
         for name in COSTS:

@@ -8,11 +8,13 @@ import socket
 import threading
 import weakref
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from wmrl_gym.threads import Threads, tell_when_forked
 
 from .base import ExecutionResult, Limits, SandboxUnavailable
 from .data_folders import COPIED_BYTES, DataFolder, LeasedFolder
@@ -54,14 +56,24 @@ class DockerSandbox:
         self._open()
 
     def _open(self) -> None:
+        tell_when_forked(self)
         self._free = threading.Semaphore(self.workers)
         self._lock = threading.RLock()  # a spare that is ready already is discarded while it is held
         self._client: Any = None
         self._ready: deque[tuple[Shape, Future[Container]]] = deque()
         self._alive: set[Container] = set()
         self._closed = False
-        self._starter = ThreadPoolExecutor(max(1, min(self.workers, 4)), thread_name_prefix="docker-start")
+        self._starter = Threads(max(1, min(self.workers, 4)), "docker-start")
         self._finalizer = weakref.finalize(self, _end_all, self._alive, self._starter, os.getpid())
+
+    def forked(self) -> None:
+        """In a forked child: the containers are the parent's, and those that start them."""
+        self._finalizer.detach()
+        for container in self._alive:
+            container.forked()
+        closed = self._closed
+        self._open()
+        self._closed = closed
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy in another process starts containers of its own."""
@@ -111,9 +123,14 @@ class DockerSandbox:
         return ExecutionResult.lost(reason)
 
     def _take(self, shape: Shape) -> Container:
-        """A ready container of that shape, or else a new one; and see to it that another one will be ready."""
+        """A ready container of that shape, or else a new one; and see to it that another one will be ready.
+
+        A spare that could not be started, perhaps long ago, says nothing of now.
+        """
         with self._lock:
             self._check_open()
+            for entry in [entry for entry in self._ready if _failed(entry[1])]:
+                self._ready.remove(entry)
             fitting = next((entry for entry in self._ready if entry[0] == shape), None)
             if fitting is not None:
                 self._ready.remove(fitting)
@@ -242,7 +259,11 @@ def _seconds(time: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def _end_all(alive: set[Container], starter: ThreadPoolExecutor, owner: int) -> None:
+def _failed(future: Future[Container]) -> bool:
+    return future.done() and (future.cancelled() or future.exception() is not None)
+
+
+def _end_all(alive: set[Container], starter: Threads, owner: int) -> None:
     if os.getpid() != owner:
         return  # forked: they belong to the parent
     starter.shutdown(wait=True, cancel_futures=False)

@@ -138,6 +138,12 @@ class Container:
             return str(self._container.logs(tail=20).decode(errors="replace").strip()[-2000:])
         return "it left no message"
 
+    def forked(self) -> None:
+        """In a forked child: it lives as long as the parent's connection, and not as ours."""
+        channel, self._channel = self._channel, -1
+        if channel >= 0:
+            os.close(channel)
+
     def kill(self) -> None:
         """End every process in it and remove what it left. May be called twice."""
         with self._lock:

@@ -11,6 +11,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from wmrl_gym.threads import tell_when_forked
+
 from .base import ExecutionResult, Limits, Sandbox, make_sandbox
 from .data_folders import DataFolder
 from .records import CostLog, RunCache, run_key
@@ -33,7 +35,8 @@ class SandboxPool:
     """Hands runs to a sandbox, as many at once as there are workers.
 
     Threads are started as runs wait and end when none has come for a while, so that runs of any length keep every worker busy.
-    Identical runs that wait or go on at the same time are done once, and so are those that ended before if there is a cache.
+    Identical runs that wait or go on at the same time are done once, and so are those that ended before if there is a cache. What
+    a run raises, whoever waits for it is told, and the next one goes on. A forked child has a queue and threads of its own.
 
     Args:
         sandbox: its name, or a sandbox, which is then yours to close.
@@ -77,13 +80,19 @@ class SandboxPool:
         self._place = " ".join((type(self._sandbox).__name__, *places))
         self._owned = isinstance(sandbox, str)
         self._idle_s = idle_s
-        self._room = None if max_in_flight is None else threading.Semaphore(max_in_flight)
         self._serial = itertools.count()
+        self._closed = False
+        self.forked()
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """In a forked child: what waits or goes on is the parent's."""
+        most = self._arguments[3]
+        self._room = None if most is None else threading.Semaphore(most)
         self._changed = threading.Condition()
         self._waiting: list[Job] = []
         self._pending: dict[str, Job] = {}
         self._threads = self._idle = 0
-        self._closed = False
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy in another process has threads and a sandbox of its own."""
@@ -117,7 +126,7 @@ class SandboxPool:
 
         Raises:
             ValueError: ``data_dir`` is no folder.
-            RuntimeError: the pool is closed.
+            RuntimeError: the pool is closed, or no thread can be started.
         """
         limits = Limits() if limits is None else limits
         data = None if data_dir is None else DataFolder.scan(data_dir)
@@ -136,6 +145,8 @@ class SandboxPool:
             return None
         with self._changed:
             job = self._pending.get(key)
+            if job is not None and job.future.cancelled():
+                return None  # somebody wants it no longer, and we do
             if job is not None and -priority < job.rank[0]:
                 job.rank = (-priority, job.rank[1])
                 heapq.heapify(self._waiting)
@@ -150,13 +161,24 @@ class SandboxPool:
                     self._room.release()
                 raise RuntimeError("this sandbox is closed")
             job = Job((-priority, next(self._serial)), key, code, data_dir, limits, Future(), monotonic())
+            if len(self._waiting) >= self._idle and self._threads < self.workers:
+                self._start_thread()
             heapq.heappush(self._waiting, job)
             self._pending[key] = job
-            if self._idle == 0 and self._threads < self.workers:
-                self._threads += 1
-                threading.Thread(target=self._work, name="sandbox-pool", daemon=True).start()
             self._changed.notify()
         return job.future
+
+    def _start_thread(self) -> None:
+        """One more thread; where none can be had, those that there are do the work."""
+        try:
+            threading.Thread(target=self._work, name="sandbox-pool", daemon=True).start()
+        except RuntimeError:
+            if self._threads == 0:
+                if self._room is not None:
+                    self._room.release()
+                raise
+        else:
+            self._threads += 1
 
     def _work(self) -> None:
         while (job := self._next()) is not None:

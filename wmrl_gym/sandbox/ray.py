@@ -11,6 +11,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from wmrl_gym.threads import tell_when_forked
+
 from .base import ExecutionResult, Limits, SandboxUnavailable, make_sandbox
 from .data_folders import DataFolder, LeasedFolder
 from .visible import hidden_by_name, hide
@@ -79,7 +81,8 @@ class RaySandbox:
     Args:
         workers: actors at most, and so runs at once; None for as many as the cluster has room for when a run comes.
         inner: the sandbox that each actor uses: "local" or "docker".
-        address: of the cluster, as ``ray.init`` takes it, unless this process is connected already; None starts one here.
+        address: of the cluster, as ``ray.init`` takes it, unless this process is connected already; None takes the variable
+            ``RAY_ADDRESS``, or else starts one here.
         num_cpus: CPUs that each actor asks for.
         resources: other resources that each actor asks for, such as ``{"sandbox": 1}``.
         retries: how often a run is done again whose machine was lost.
@@ -117,7 +120,12 @@ class RaySandbox:
         self._actors = 0
         self._data: OrderedDict[DataFolder, tuple[str, Any]] = OrderedDict()
         self._serial = 0
-        self._closed = False
+        self._closed = self._forked = False
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """In a forked child: the connection to the cluster is the parent's, and Ray makes no second one."""
+        self._forked, self._idle, self._changed = True, deque(), threading.Condition()
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy in another process has actors of its own."""
@@ -143,8 +151,9 @@ class RaySandbox:
         Raises:
             SandboxUnavailable: no actor can be started, as the cluster has no room or its machines have no sandbox.
             ValueError: ``data_dir`` is no folder, or links to what is outside of it.
-            RuntimeError: the sandbox is closed.
+            RuntimeError: the sandbox is closed, or this process was forked after the connection was made.
         """
+        self._check_open()
         data = None if data_dir is None else DataFolder.scan(data_dir)
         reason = ""
         for _ in range(self.retries + 1):
@@ -259,6 +268,8 @@ class RaySandbox:
     def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError("this sandbox is closed")
+        if self._forked:
+            raise RuntimeError("a process that was forked after connecting to Ray cannot use it: start processes by spawn")
 
     def close(self) -> None:
         """End every idle actor; one that is in a run ends after it. May be called twice."""
@@ -279,9 +290,13 @@ def _connected(address: str | None) -> Any:
     except ImportError as error:
         raise SandboxUnavailable("Ray is not installed, run `pip install 'wmrl-gym[ray]'`") from error
     if not ray.is_initialized():
+        # Without an address Ray would join whatever cluster was started here last, and wait for it for minutes if it has ended.
+        address = address or os.environ.get("RAY_ADDRESS") or "local"
         try:
-            ray.init(address=address, include_dashboard=False if address is None else None, log_to_driver=False)
-        except ConnectionError as error:
+            ray.init(address=address, include_dashboard=False if address == "local" else None, log_to_driver=False)
+        except Exception as error:  # Ray raises plain ones, such as where a node does not start in time
+            if address == "local":
+                raise SandboxUnavailable(f"Ray could not start a cluster on this machine: {error}") from error
             raise SandboxUnavailable(
                 f"no Ray cluster answers at {address!r}: start one with `ray start --head` ({error})"
             ) from error

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from wmrl_gym.files import cache_home
+from wmrl_gym.threads import tell_when_forked
 
 from .base import ExecutionResult, Limits
 from .data_folders import DataFolder
@@ -151,8 +152,13 @@ class CostLog:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._lock = threading.Lock()
         self._total = Costs()
+        self.forked()
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """In a forked child: a thread of the parent may hold the lock for ever."""
+        self._lock = threading.Lock()
 
     @property
     def total(self) -> Costs:

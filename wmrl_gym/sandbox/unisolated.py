@@ -11,6 +11,8 @@ import warnings
 from pathlib import Path
 from time import monotonic
 
+from wmrl_gym.threads import tell_when_forked
+
 from .base import ExecutionResult, Limits
 from .bubblewrap import environment
 from .data_folders import DataFolder
@@ -43,8 +45,13 @@ class RlimitSandbox:
         self._open()
 
     def _open(self) -> None:
-        self._free = threading.Semaphore(self.workers)
         self._closed = False
+        self.forked()
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """In a forked child: what runs is the parent's."""
+        self._free = threading.Semaphore(self.workers)
 
     def __getstate__(self) -> dict[str, int]:
         """Only the arguments: nothing of what runs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -114,6 +115,8 @@ class Worker:
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._stderr, pass_fds=inherited, env={}, cwd="/",
                 start_new_session=True,  # an interrupt from the keyboard is for us, and not for bubblewrap
             )  # fmt: skip
+            undo.callback(self._process.wait)
+            undo.callback(self._process.kill)
             theirs.close()  # so that what is read ends when the other side does
             self._first = _open_child(info)
             self._channel = ours.detach()
@@ -244,9 +247,19 @@ def _filled_pipe(text: str) -> int:
 
 
 def _open_child(info: IO[bytes]) -> int:
-    """A pidfd of the first process inside, which bubblewrap names in what it writes to ``info``; -1 if there is none."""
-    text = b""
-    while b"}" not in text and (part := os.read(info.fileno(), 4096)):
+    """A pidfd of the first process inside, which bubblewrap names in what it writes to ``info``; -1 if there is none.
+
+    Raises:
+        TimeoutError: bubblewrap writes nothing, and does not end.
+    """
+    text, deadline, ready = b"", monotonic() + _START_S, select.poll()
+    ready.register(info, select.POLLIN)
+    while b"}" not in text:
+        if not ready.poll(max(0.0, deadline - monotonic()) * 1000):
+            raise TimeoutError(f"bubblewrap did not begin within {_START_S:.0f} s")
+        part = os.read(info.fileno(), 4096)
+        if not part:
+            break
         text += part
     found = re.search(rb'"child-pid": (\d+)', text)
     try:

@@ -113,6 +113,8 @@ class StudyConfig:
         unknown = [arm for arm in self.arms if arm not in ARMS]
         if unknown:
             raise ValueError(f"unknown arms {unknown}, expected some of {sorted(ARMS)}")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed must lie in [0, 2**32), got {self.seed}")
         if not self.seconds > 0:
             raise ValueError(f"seconds must be positive, got {self.seconds}")
         if not 0.0 <= self.anchors <= 1.0:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from wmrl_gym.files import write_whole
 from wmrl_gym.study.config import ARMS
 
 
@@ -142,4 +143,4 @@ def draw(rows: list[Row], path: Path, *, title: str) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(title)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    write_whole(path, lambda part: figure.savefig(part, dpi=130, format=path.suffix.removeprefix(".") or "png"))

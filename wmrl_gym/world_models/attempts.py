@@ -43,8 +43,9 @@ class AttemptState:
         context: int64, shape (B,).
         seed: int64, shape (B,), 31 bits. Another at each step; for a model that draws, so that a rollout's luck is its
             own in any batch.
-        best: float64, shape (B,). The highest value among the rollout's attempts so far; -inf before the first.
-        best_std: float64, shape (B,). Standard deviation of the error of that value.
+        best: float64, shape (B,). What the attempt that the episode pays for was chosen by, the highest so far; -inf before the
+            first, see :attr:`~wmrl_gym.factored.Factored.chosen_by`.
+        best_std: float64, shape (B,). Standard deviation of the error of that attempt's value.
     """
 
     inner: Any
@@ -129,9 +130,10 @@ class AttemptModel(WorldModel):
         predicted = self.predict_outcomes(attempt, state.context, seed=state.seed, rng=rng)
         outcome = predicted.outcome
         inner, step = self.factored.advance(state.inner, attempt, outcome)
-        better = outcome.known & (outcome.value > state.best)
+        by = outcome.value if self.factored.chosen_by == "value" else np.nan_to_num(outcome.shown, nan=-np.inf)
+        better = outcome.known & (by > state.best)
         best_std = np.where(better, predicted.std, state.best_std)
-        best = np.where(better, outcome.value, state.best)
+        best = np.where(better, by, state.best)
         after = AttemptState(inner, state.context, draw(state.seed, 2**31), best, best_std)
         status = np.where(outcome.known, outcome.status, UNKNOWN_STATUS)
         return after, Prediction(

@@ -26,6 +26,7 @@ from wmrl_gym.envs.autoresearch.verdict import judge
 from wmrl_gym.factored import Factored, Outcome, Step
 from wmrl_gym.randomness import draw
 from wmrl_gym.sandbox import ExecutionResult, Limits, Sandbox, make_sandbox
+from wmrl_gym.threads import tell_when_forked
 
 AttemptT = TypeVar("AttemptT")
 TaskChoice: TypeAlias = str | Path | Sequence[str | Path] | None
@@ -59,6 +60,7 @@ class AutoResearch(Factored[Progress, AttemptT]):
     def __init__(self, task: TaskChoice = None, **options: Any) -> None:
         self.options = Options.of(options, max_turns=self.default_turns)
         self.rules, self.feedback, self.workers = self.options, self.options.feedback, self.options.workers
+        self.chosen_by = "value" if self.rules.reward == "best_test" else "shown"
         if self.rules.reward == "improvement":  # what an attempt is worth on validation may be less on the test part
             self.reward_range = (VALID_VALUES[0] - VALID_VALUES[1], 1.0)
         self.tasks = _load(task)
@@ -70,6 +72,11 @@ class AutoResearch(Factored[Progress, AttemptT]):
         sandbox = self.options.sandbox
         self._sandbox: Sandbox | None = None if isinstance(sandbox, str) else sandbox
         self._sandbox_kind = sandbox if isinstance(sandbox, str) else None
+        self.forked()
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """In a forked child: a thread of the parent may hold the lock for ever."""
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,7 +84,9 @@ class AutoResearch(Factored[Progress, AttemptT]):
         return {**vars(self), "_lock": None, "_sandbox": self._sandbox if self._sandbox_kind is None else None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.Lock())
+        vars(self).update(state)
+        self.forked()
+        tell_when_forked(self)
 
     def default_limits(self, task: Task) -> Limits:
         """The bounds of one execution that the task asks for."""
@@ -201,6 +210,8 @@ def _load(choice: TaskChoice) -> tuple[Task, ...]:
     if choice is None:
         names: Sequence[str | Path] = list_tasks()
     else:
+        if not isinstance(choice, (str, Path, Sequence)):
+            raise TypeError(f"task must be a name, a folder, or a list of these, got {choice!r}")
         names = [choice] if isinstance(choice, (str, Path)) else list(choice)
     if not names:
         raise ValueError("task must name at least one task, got an empty list")

@@ -6,6 +6,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from types import NoneType
 from typing import Any, Literal, TypeVar, get_args
 
 from wmrl_gym.envs.autoresearch.rules import Rules
@@ -29,6 +30,7 @@ class Options(Rules):
 
     Raises:
         ValueError: for senseless rules, an unknown feedback mode, or an end at a score that is not shown.
+        TypeError: an option is of another type.
     """
 
     feedback: FeedbackMode = "validation"
@@ -43,6 +45,16 @@ class Options(Rules):
             raise ValueError(f"feedback must be one of {', '.join(map(repr, get_args(FeedbackMode)))}, got {self.feedback!r}")
         if self.feedback == "none" and self.terminate_on is not None:
             raise ValueError(f'terminate_on={self.terminate_on} ends at a score that is shown, and feedback="none" shows none')
+        if not isinstance(self.limits, (Limits, NoneType)):
+            raise TypeError(f"limits must be Limits or None, got {self.limits!r}")
+        if not isinstance(self.sandbox, str) and not all(
+            callable(getattr(self.sandbox, name, None)) for name in ("run", "close")
+        ):
+            raise TypeError(f"sandbox must be a name or a sandbox, got {self.sandbox!r}")
+        if isinstance(self.workers, bool) or not isinstance(self.workers, int):
+            raise TypeError(f"workers must be a whole number, got {self.workers!r}")
+        if self.workers < 1:
+            raise ValueError(f"workers must be at least 1, got {self.workers}")
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **defaults: Any) -> Options:

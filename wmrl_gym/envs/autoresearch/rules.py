@@ -89,6 +89,7 @@ class Rules:
 
     Raises:
         ValueError: for fewer than one turn, an unknown reward mode, or a threshold outside (0, 1].
+        TypeError: an option is of another type.
     """
 
     max_turns: int
@@ -97,6 +98,12 @@ class Rules:
 
     def __post_init__(self) -> None:
         """Check each rule."""
+        if isinstance(self.max_turns, bool) or not isinstance(self.max_turns, int):
+            raise TypeError(f"max_turns must be a whole number, got {self.max_turns!r}")
+        if self.terminate_on is not None and (
+            isinstance(self.terminate_on, bool) or not isinstance(self.terminate_on, (int, float))
+        ):
+            raise TypeError(f"terminate_on must be a number or None, got {self.terminate_on!r}")
         if self.max_turns < 1:
             raise ValueError(f"max_turns must be at least 1, got {self.max_turns}")
         if self.reward not in get_args(RewardMode):

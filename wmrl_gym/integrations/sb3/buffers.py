@@ -124,8 +124,8 @@ class WeightedBuffer:
     def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
         """Minibatches of the usable steps and of the late ones, in random order.
 
-        Late and unknown steps make the number of steps a multiple of nothing. A remainder of a few steps would be normalised among
-        themselves and change the policy as much as a whole minibatch, so that all minibatches are made of nearly equal size.
+        With late and unknown steps their number is seldom a multiple of ``batch_size``. A remainder of a few steps would be
+        normalised among themselves and change the policy as much as a whole minibatch: so all are of nearly equal size.
 
         Args:
             batch_size: steps of a minibatch, about: n steps come in round(n / batch_size) of them. None is one of all.

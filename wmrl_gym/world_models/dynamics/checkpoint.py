@@ -13,6 +13,7 @@ from wmrl_gym.world_models.base import DataSpan
 from wmrl_gym.world_models.dynamics.ensemble import EnsembleMLP, Scale
 from wmrl_gym.world_models.dynamics.prediction import Bounds, FittedEnsemble, Scales
 from wmrl_gym.world_models.dynamics.vectors import Experience
+from wmrl_gym.world_models.ranges import check_positive, check_whole
 from wmrl_gym.world_models.storage import Layout
 from wmrl_gym.world_models.torch_state import learning
 
@@ -78,7 +79,33 @@ class Checkpoint:
             fitted = _fit_of(arrays, document["fit"]) if "fit" in document else None
             spaces = None if document["spaces"] is None else (document["spaces"][0], document["spaces"][1])
             contexts = tuple(document["contexts"])
-            return cls(document["settings"], spaces, contexts, document["added"], document["learnt"], kept, fitted)
+            saved = cls(dict(document["settings"]), spaces, contexts, document["added"], document["learnt"], kept, fitted)
+            saved.check()
+            return saved
+
+    def check(self) -> None:
+        """Check that the parts belong together, which they need not in a document that was changed by hand.
+
+        Raises:
+            ValueError, TypeError: they do not.
+        """
+        members = self.settings["n_members"]
+        check_whole("added", self.added, least=0 if self.kept is None else len(self.kept.reward))
+        check_whole("learnt", self.learnt, least=0)
+        if self.learnt > self.added:
+            raise ValueError(f"learnt is {self.learnt}, more than the {self.added} that were added")
+        if self.kept is not None and self.kept.counts.shape != (len(self.kept.reward), members):
+            raise ValueError(f"n_members is {members!r}, and the kept transitions are of {self.kept.counts.shape[1]}")
+        if self.fitted is not None:
+            there = self.fitted.transition.n_members
+            for elite in self.fitted.elites:
+                check_whole("each elite", elite, least=0)
+            if there != members or not self.fitted.elites or max(self.fitted.elites) >= there:
+                raise ValueError(f"n_members is {members!r} and the elites {self.fitted.elites}, of {there} networks")
+            for name in ("reward_low", "reward_high", "ends"):
+                if not isinstance(getattr(self.fitted.bounds, name), (bool, float, int)):
+                    raise TypeError(f"{name} must be a number, got {getattr(self.fitted.bounds, name)!r}")
+            check_positive("reward_factor", self.fitted.reward_factor)
 
 
 def _experience_of(arrays: dict[str, NDArray[Any]]) -> Experience:

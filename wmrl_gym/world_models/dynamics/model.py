@@ -17,6 +17,7 @@ from wmrl_gym.world_models.dynamics.checkpoint import Checkpoint
 from wmrl_gym.world_models.dynamics.fitting import FitSettings, fit
 from wmrl_gym.world_models.dynamics.prediction import Draws, EnsemblePrediction, FittedEnsemble, Propagation
 from wmrl_gym.world_models.dynamics.vectors import ActionCodec, Experience, ObservationCodec, Replay
+from wmrl_gym.world_models.ranges import check_all_whole, check_positive, check_widths
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +107,16 @@ class EnsembleDynamics(WorldModel):
     ) -> None:
         at_least = {"min_transitions": (min_transitions, 2), "max_gradient_steps": (max_gradient_steps, 1)}
         at_least |= {"batch_size": (batch_size, 1), "n_members": (n_members, 1), "n_elites": (n_elites, 1)}
-        for name, (value, least) in at_least.items():
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
+        check_all_whole(at_least | {"capacity": (capacity, 1)})
         if n_elites > n_members:
             raise ValueError(f"n_elites must be at most n_members = {n_members}, got {n_elites}")
-        if not hidden or min(hidden) < 1:
-            raise ValueError(f"hidden must be the widths of at least one layer, got {tuple(hidden)}")
+        check_widths(hidden, networks=n_members)
         if propagation not in ("ts1", "ts_inf", "mean"):
             raise ValueError(f'propagation must be "ts1", "ts_inf" or "mean", got {propagation!r}')
         if capacity < min_transitions:
             raise ValueError(f"capacity must be at least min_transitions = {min_transitions}, got {capacity}")
-        if not (gradient_steps > 0 and learning_rate > 0):
-            raise ValueError(f"gradient_steps and learning_rate must be positive, got {gradient_steps} and {learning_rate}")
+        check_positive("gradient_steps", gradient_steps)
+        check_positive("learning_rate", learning_rate)
         self.propagation: Propagation = propagation
         self.min_transitions = min_transitions
         self.gradient_steps = float(gradient_steps)
@@ -252,7 +250,10 @@ class EnsembleDynamics(WorldModel):
         interface = self.interface
         if interface is not None:
             _check_spaces(saved.spaces, interface)
-        EnsembleDynamics.__init__(self, **saved.settings)
+        try:
+            EnsembleDynamics.__init__(self, **saved.settings)
+        except (TypeError, ValueError) as error:
+            raise WorldModelError(f"the model in {path} has settings that no EnsembleDynamics has: {error}") from error
         self._fitted, self._spaces, self._contexts, self._learnt = saved.fitted, saved.spaces, saved.contexts, saved.learnt
         self._replay = Replay(self.capacity, self.settings.n_members, kept=saved.kept, added=saved.added)
         if interface is not None:

@@ -15,6 +15,7 @@ from wmrl_gym.data.minari import MinariEpisodes
 from wmrl_gym.files import write_json
 from wmrl_gym.world_models.base import Interface, WorldModel, WorldModelError
 from wmrl_gym.world_models.loading import MODELS, load_model, new_model
+from wmrl_gym.world_models.ranges import check_whole
 
 _DOCUMENT = "fit.json"
 _KINDS = {"plan": dict, "episodes": int, "held_out": list, "done": int, "measures": dict, "checkpoint": str, "rng": dict}
@@ -35,6 +36,7 @@ class FitPlan:
 
     Raises:
         ValueError: an argument out of range.
+        TypeError: an argument of another type.
     """
 
     dataset: str
@@ -48,10 +50,14 @@ class FitPlan:
         """Check the kind and each number."""
         if self.model not in MODELS:
             raise ValueError(f"the model must be one of {', '.join(MODELS)}, got {self.model!r}")
+        if not isinstance(self.dataset, str) or not isinstance(self.settings, dict):
+            raise TypeError(f"dataset must be a text and settings a dict, got {self.dataset!r} and {self.settings!r}")
+        if isinstance(self.held_out, bool) or not isinstance(self.held_out, (int, float)):
+            raise TypeError(f"held_out must be a number, got {self.held_out!r}")
         if not 0 <= self.held_out < 1:
             raise ValueError(f"held_out must lie in [0, 1), got {self.held_out}")
-        if self.chunk < 1:
-            raise ValueError(f"chunk must be at least 1, got {self.chunk}")
+        check_whole("chunk", self.chunk, least=1)
+        check_whole("seed", self.seed, least=0)
 
 
 class OfflineFit:
@@ -123,7 +129,10 @@ class OfflineFit:
         if differing:
             raise ValueError(f"{self.folder} holds another fit ({', '.join(differing)}): choose another folder")
         self.done, self.measures, self._checkpoint = found["done"], found["measures"], found["checkpoint"]
-        self.rng.bit_generator.state = found["rng"]
+        try:
+            self.rng.bit_generator.state = found["rng"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{self.folder / _DOCUMENT} holds no state of a random generator: choose another folder") from error
         self.model = load_model(self.folder / self._checkpoint)
 
     def _save(self) -> None:
@@ -160,9 +169,36 @@ def read_fit(folder: str | Path) -> dict[str, Any] | None:
         raise ValueError(f"{path} {told} ({error})") from error
     if not isinstance(found, dict) or not all(isinstance(found.get(key), kind) for key, kind in _KINDS.items()):
         raise ValueError(f"{path} {told}")
-    if not found["plan"].keys() >= {each.name for each in fields(FitPlan)}:
-        raise ValueError(f"{path} {told}")
+    try:
+        _check(found)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} {told} ({error})") from error
     return found
+
+
+def _check(found: dict[str, Any]) -> None:
+    """Check what a document of a fit says, beyond the types of its parts.
+
+    Raises:
+        ValueError, TypeError: something in it cannot be.
+    """
+    names = {each.name for each in fields(FitPlan)}
+    if not found["plan"].keys() >= names:
+        raise ValueError(f"its plan lacks {', '.join(sorted(names - found['plan'].keys()))}")
+    FitPlan(**{name: found["plan"][name] for name in names})
+    check_whole("episodes", found["episodes"], least=1)
+    for number in found["held_out"]:
+        check_whole("each held-out episode", number, least=0)
+    if len(set(found["held_out"])) < len(found["held_out"]) or max(found["held_out"], default=0) >= found["episodes"]:
+        raise ValueError(f"held_out must be different episodes of {found['episodes']}, got {found['held_out']}")
+    check_whole("done", found["done"], least=0)
+    if found["done"] > found["episodes"] - len(found["held_out"]):
+        raise ValueError(f"done is {found['done']}, more than the episodes that are not held out")
+    if found["checkpoint"] != Path(found["checkpoint"]).name or found["checkpoint"] in ("", ".", ".."):
+        raise ValueError(f"checkpoint must be the name of a folder in it, got {found['checkpoint']!r}")
+    for name, value in found["measures"].items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise TypeError(f"the measure {name!r} must be a number, got {value!r}")
 
 
 def recorded(dataset: str | Path, model: str) -> tuple[MinariEpisodes, Interface]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wmrl_gym.files import write_whole
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -297,7 +299,7 @@ def draw(report: FidelityReport, path: Path) -> None:
         panel(axes, report)
     figure.suptitle(f"{report.model} on {report.transitions:,} real steps")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    write_whole(path, lambda part: figure.savefig(part, dpi=130, format=path.suffix.removeprefix(".") or "png"))
 
 
 def _scatter(axes: Any, report: FidelityReport) -> None:

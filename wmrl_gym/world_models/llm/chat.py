@@ -21,6 +21,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from wmrl_gym.threads import tell_when_forked
 from wmrl_gym.world_models.llm.chances import chances_of, read_tokens
 from wmrl_gym.world_models.llm.schema import Question, Reply, json_schema, parse
 
@@ -122,7 +123,8 @@ class ChatClient:
         """What the last failed request said, for people."""
         self._clock = clock
         self._length_key = "max_tokens"
-        self._counting = threading.Lock()
+        self.forked()
+        tell_when_forked(self)
         self._dead_until: float | None = None
 
     def __repr__(self) -> str:
@@ -144,6 +146,11 @@ class ChatClient:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
+        self.forked()
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """In a forked child: a thread of the parent may hold the lock for ever."""
         self._counting = threading.Lock()
 
     def ask(self, questions: Sequence[Question]) -> list[Reply | None]:

@@ -14,6 +14,7 @@ from wmrl_gym.factored import Factored, Outcome
 from wmrl_gym.world_models.base import WorldModelError
 from wmrl_gym.world_models.outcome.encoders import TextEncoder, make_encoder
 from wmrl_gym.world_models.outcome.forests import Evidence, objects
+from wmrl_gym.world_models.ranges import check_whole
 from wmrl_gym.world_models.storage import Layout
 
 LATER_SETTINGS = {"descriptors": False, "min_leaf": 1, "max_features": 0.5}
@@ -101,9 +102,12 @@ class Saved:
             if "text" in document:
                 outcome = Outcome(**{name: arrays[name] for name in _OUTCOME_ARRAYS}, feedback=objects(document["feedback"]))
                 evidence = Evidence(arrays["features"], objects(document["text"]), arrays["context"], outcome, arrays["number"])
+                if len({len(each) for each in (*arrays.values(), document["text"], document["feedback"])}) > 1:
+                    raise ValueError("executed attempts have arrays of different lengths")
             columns = document["columns"]
+            check_whole("executions", document["executions"], least=0)
             return cls(
-                LATER_SETTINGS | document["settings"],
+                LATER_SETTINGS | dict(document["settings"]),
                 document["encoder"],
                 document["executions"],
                 document["trained_on"],

@@ -33,6 +33,7 @@ from wmrl_gym.world_models.outcome.forests import (
     objects,
 )
 from wmrl_gym.world_models.outcome.pretrained import Pretrained
+from wmrl_gym.world_models.ranges import check_all_whole, check_whole
 
 EncoderChoice = Literal["tfidf", "hashing", "none"]
 _BY_NAME: dict[str, type[TextEncoder]] = {each.kind: each for each in (TfidfEncoder, HashingEncoder, NoEncoder)}
@@ -96,20 +97,21 @@ class OutcomeModel(AttemptModel):
         min_leaf: int = 1,
         max_features: float = 0.5,
     ) -> None:
-        if n_trees < 2:
-            raise ValueError(f"n_trees must be at least 2, since their spread is the uncertainty, got {n_trees}")
-        if min_executions < 2:
-            raise ValueError(f"min_executions must be at least 2, got {min_executions}")
+        bounds = {"n_trees": (n_trees, 2), "min_executions": (min_executions, 2), "capacity": (capacity, 1), "seed": (seed, 0)}
+        bounds |= {"min_leaf": (min_leaf, 1)}
+        check_all_whole(bounds)
+        if not isinstance(sample, bool):
+            raise TypeError(f"sample must be true or false, got {sample!r}")
         if capacity < min_executions:
             raise ValueError(f"capacity must be at least min_executions, {min_executions}, got {capacity}")
-        if neighbours is not None and neighbours < 0:
-            raise ValueError(f"neighbours must be 0 or more, got {neighbours}")
-        if min_leaf < 1:
-            raise ValueError(f"min_leaf must be at least 1, got {min_leaf}")
-        if not 0.0 < max_features <= 1.0:
-            raise ValueError(f"max_features must lie in (0, 1], got {max_features}")
+        if neighbours is not None:
+            check_whole("neighbours", neighbours, least=0)
+        if not isinstance(descriptors, bool):
+            raise TypeError(f"descriptors must be true or false, got {descriptors!r}")
+        if not isinstance(max_features, (int, float)) or not 0.0 < max_features <= 1.0:
+            raise ValueError(f"max_features must lie in (0, 1], got {max_features!r}")
         if not isinstance(encoder, TextEncoder):
-            if encoder not in _BY_NAME:
+            if not isinstance(encoder, str) or encoder not in _BY_NAME:
                 raise ValueError(f'encoder must be "tfidf", "hashing", "none" or a TextEncoder, got {encoder!r}')
             encoder = _BY_NAME[encoder]()
         self.n_trees, self.min_executions, self.encoder = n_trees, min_executions, encoder
@@ -168,7 +170,8 @@ class OutcomeModel(AttemptModel):
         self._stages = Stages(self._fixed, (float(np.nanmin(values)), float(np.nanmax(values))))
         if isinstance(self._waiting, Pretrained):
             saved = self._waiting.saved_for(self.factored)
-            self._adopt(replace(saved, settings=saved.settings | {"seed": self.seed, "neighbours": self.neighbours}))
+            settings = saved.settings | {"seed": self.seed, "neighbours": self.neighbours}
+            self._adopt(replace(saved, settings=settings), where="the pretrained model")
         if isinstance(self._waiting, Saved):
             self._take_over(self._waiting)  # loaded before it knew the environment
 
@@ -349,15 +352,19 @@ class OutcomeModel(AttemptModel):
         Raises:
             WorldModelError: the folder holds no such model, or one that other features or another network made.
         """
-        self._adopt(Saved.read(Path(path)))
+        self._adopt(Saved.read(Path(path)), where=f"the model in {path}")
         if self.interface is not None and isinstance(self._waiting, Saved):
             self._take_over(self._waiting)
 
-    def _adopt(self, saved: Saved) -> None:
+    def _adopt(self, saved: Saved, *, where: str) -> None:
         """Take the settings of what was saved, which waits until the environment is known."""
         self.encoder = saved.encoder_like(self.encoder)
-        for name, value in saved.settings.items():
-            setattr(self, name, value)
+        try:
+            like = OutcomeModel(encoder=self.encoder, **saved.settings)
+        except (TypeError, ValueError) as error:
+            raise WorldModelError(f"{where} has settings that no OutcomeModel has: {error}") from error
+        for name in saved.settings:
+            setattr(self, name, getattr(like, name))
         self._learnt, self._waiting, self._transfer = Knowledge(None, saved.executions, None), saved, saved.transfer
 
     def _take_over(self, saved: Saved) -> None:

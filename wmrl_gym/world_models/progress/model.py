@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
@@ -17,6 +18,7 @@ from wmrl_gym.data.transitions import Transitions
 from wmrl_gym.world_models.base import Interface, Observed, PairKind, Prediction, RewardModel, WorldModelError
 from wmrl_gym.world_models.progress.clips import Assembler, Clip, ClipSampler, TrainSettings, clip_of, rgb
 from wmrl_gym.world_models.progress.networks import train, vision_of
+from wmrl_gym.world_models.ranges import check_all_whole
 from wmrl_gym.world_models.sentence_encoders import sentence_encoder
 from wmrl_gym.world_models.storage import Layout
 from wmrl_gym.world_models.torch_state import learning, predicting
@@ -113,9 +115,12 @@ class ProgressModel(RewardModel):
         if pays not in ("end", "each"):
             raise ValueError(f'pays must be "end" or "each", got {pays!r}')
         least = {"k": (k, 1), "frames": (frames, 2), "min_clips": (min_clips, 1), "capacity": (capacity, 1)}
-        for name, (value, bound) in (least | {"update_steps": (update_steps, 0)}).items():
-            if value < bound:
-                raise ValueError(f"{name} must be at least {bound}, got {value}")
+        check_all_whole(least | {"update_steps": (update_steps, 0), "seed": (seed, 0)})
+        for name, given in {"vision": vision, "text": text, "image_key": image_key, "text_key": text_key}.items():
+            if not isinstance(given, str):
+                raise TypeError(f"{name} must be a text, got {given!r}")
+        if not isinstance(training, (TrainSettings, NoneType)):
+            raise TypeError(f"training must be TrainSettings, got {training!r}")
         self.collapse: Collapse = collapse
         self.pays: Pays = pays
         self.k, self.frames = k, frames
@@ -248,8 +253,11 @@ class ProgressModel(RewardModel):
             names = ("vision", "text", *_SETTINGS)
             ProgressModel.__init__(self, training=self.training, **{name: document[name] for name in names})
             self._steps = int(document["steps"])
-        if arrays:
-            self._built().load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+        try:
+            if arrays:
+                self._built().load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+        except RuntimeError as error:  # such as where another network is named than the weights are of
+            raise WorldModelError(f"the weights in {path} are not of the network that its settings name: {error}") from error
         if interface is not None:
             self.bind(interface)
 

@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from wmrl_gym.envs.autoresearch.static import facts as process
 from wmrl_gym.envs.autoresearch.static.facts import LENGTH, READY, TOO_COMPLEX, Facts
+from wmrl_gym.threads import tell_when_forked
 
 _WALL_S = 120.0
 """Seconds after which an answer is given up: the bound on CPU time ends hard scripts long before."""
@@ -66,6 +67,11 @@ class Recent(Generic[ValueT]):
     def __init__(self, most: int) -> None:
         self.most, self.held = most, 0
         self._kept: OrderedDict[Hashable, tuple[ValueT, int]] = OrderedDict()
+        self.forked()
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """In a forked child: a thread of the parent may hold the lock for ever."""
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> ValueT | None:
@@ -162,8 +168,8 @@ class _Reader:
         with self._lock:
             self._end(wait_s=0.0)
 
-    def forget(self) -> None:
-        """Let go of the process in a forked child, where it is the parent's."""
+    def forked(self) -> None:
+        """In a forked child: the process is the parent's."""
         if self._child is not None:
             self._child.returncode = 0  # it is not ours to wait for
         self._child, self._lock = None, threading.Lock()
@@ -213,5 +219,5 @@ def _ready(read: list[int], write: list[int], deadline: float) -> bool:
 
 _READER = _Reader()
 _ANSWERS = Recent[bytes](32 << 20)
-os.register_at_fork(after_in_child=_READER.forget)
+tell_when_forked(_READER)
 atexit.register(_READER.close)

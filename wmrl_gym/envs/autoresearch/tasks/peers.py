@@ -17,6 +17,7 @@ answers go the way that a submission goes: what could never be scored is refused
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ import numpy as np
 
 from wmrl_gym.envs.autoresearch.tasks.external import ExternalMetric, MetricFailed, Parts, Style, Unscorable, scores_in
 from wmrl_gym.envs.autoresearch.tasks.format import Answers, Spec, Task, TaskError, keyed_hash, read_rows, read_text
-from wmrl_gym.envs.autoresearch.tasks.reading import Rows, find_keys
+from wmrl_gym.envs.autoresearch.tasks.reading import Rows, find_keys, spelling
 from wmrl_gym.envs.autoresearch.tasks.scores import Leaderboard, Metric
 from wmrl_gym.lazy import renamed
 
@@ -132,13 +133,16 @@ def load_peer(root: Path) -> Task:
     if layout.answers.resolve().is_relative_to(layout.public.resolve()):
         raise TaskError(f"{layout.answers}: the answers lie in the folder that code sees, {layout.public}: move them out of it")
     sample, answers = read_rows(layout.sample), read_rows(layout.answers)
+    _check_names(layout, sample, answers)
     keys = _keys(layout, sample, answers)
     names = sample.keys(keys)
     splits = [_parted(layout.name, names, number) for number in range(_SPLITS)]
     grader = ExternalMetric(layout.style, layout.code, layout.answers, layout.sample, keys, splits[0])
-    parts, larger = _solvable(grader, splits, count=len(names))
+    solved = _solvable(grader, splits, count=len(names))
+    parts = solved.parts
     grader = ExternalMetric(layout.style, layout.code, layout.answers, layout.sample, keys, parts)
-    board = _leaderboard(root, layout, larger)
+    board = _leaderboard(root, layout, solved.larger_is_better)
+    _warn_unless_truth_wins(layout, solved, answers, larger=board.larger_is_better)
     predicted = [name for name in sample.header if name not in keys]
     spec = Spec(
         name=layout.name,
@@ -192,8 +196,58 @@ def _parted(name: str, rows: list[tuple[str, ...]], number: int) -> Parts:
     )
 
 
-def _solvable(grader: ExternalMetric, splits: list[Parts], *, count: int) -> tuple[Parts, bool | None]:
-    """The first way to part the rows in which the answers themselves can be scored, and whether larger is better, or None.
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """What the metric says of a competition's own files.
+
+    Args:
+        parts: the first way to part the rows in which the answers themselves can be scored.
+        larger_is_better: None where the metric does not tell.
+        sample: the sample submission's score on all rows; None where it has none.
+        truth: the answers' score; None where they have other columns than a submission.
+    """
+
+    parts: Parts
+    larger_is_better: bool | None
+    sample: float | None = None
+    truth: float | None = None
+
+
+def _check_names(layout: CompetitionLayout, sample: Rows, answers: Rows) -> None:
+    """Check that every column of a submission can be called by its name."""
+    if "" in sample.header:
+        place = sample.header.index("") + 1
+        raise TaskError(
+            f"{layout.sample}: column {place} has no name: give it one, or leave it out (pandas writes one such for its index)"
+        )
+    for path, table in ((layout.sample, sample), (layout.answers, answers)):
+        twice = next((name for name in sample.header if table.header.count(name) > 1), None)
+        if twice is not None:
+            raise TaskError(f"{path}: two columns are called {twice!r}: rename one")
+
+
+def _warn_unless_truth_wins(layout: CompetitionLayout, solved: Solved, answers: Rows, *, larger: bool) -> None:
+    """Warn where the metric does not rate the answers above the sample submission, so that rewards may mean nothing."""
+    if solved.truth is None or solved.sample is None:
+        return
+    if solved.truth > solved.sample if larger else solved.truth < solved.sample:
+        return
+    missing = {cell for name in answers.header for cell in answers.column(name) if spelling(cell) == ""}
+    why = f" (among them is {sorted(missing)[-1]!r}, which pandas reads as a missing value)" if missing else ""
+    warnings.warn(
+        f"{layout.name}: the metric gives the answers in {layout.answers.name}{why} {solved.truth:g}, and the sample submission "
+        f"{solved.sample:g}, where {'larger' if larger else 'smaller'} scores are better: no attempt can be right",
+        DoubtfulTask,
+        stacklevel=5,
+    )
+
+
+class DoubtfulTask(UserWarning):
+    """A task can be played, and its rewards may not mean what they should."""
+
+
+def _solvable(grader: ExternalMetric, splits: list[Parts], *, count: int) -> Solved:
+    """How the competition's own files fare.
 
     Where the answers have other columns than a submission, the sample submission stands for them.
 
@@ -213,9 +267,11 @@ def _solvable(grader: ExternalMetric, splits: list[Parts], *, count: int) -> tup
         raise TaskError(f"{grader.code}: {which} cannot be scored: {error}") from error
     for parts, results in zip(splits, found[1:], strict=False):
         if "scores" in results[-1]:
-            return parts, results[-1]["higher_is_better"]
+            whole_scores = [each["scores"][0] if "scores" in each else None for each in found[0]]
+            of_truth = None if truth is None else whole_scores[-1]
+            return Solved(parts, results[-1]["higher_is_better"], whole_scores[0], of_truth)
     if truth is None and "invalid" in found[0][-1]:
-        return splits[0], found[0][-1]["higher_is_better"]  # it works, and does not like its own sample
+        return Solved(splits[0], found[0][-1]["higher_is_better"])  # it works, and does not like its own sample
     half = " half by half" if len(found) > 1 else ""
     try:
         scores_in(found[-1][-1])

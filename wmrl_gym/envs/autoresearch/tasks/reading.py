@@ -12,6 +12,7 @@ import csv
 import io
 import itertools
 import json
+import os
 import re
 import threading
 from collections import Counter
@@ -20,6 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _LIMIT = threading.Lock()
+
+
+def _let_go() -> None:
+    """In a forked child: a thread of the parent may hold the lock for ever."""
+    global _LIMIT
+    _LIMIT = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_let_go)
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 _NOTHING = frozenset(
     {"", "na", "nan", "null", "none", "n/a", "#n/a", "<na>", "-nan", "#na", "1.#ind", "1.#qnan", "-1.#ind", "-1.#qnan"}
