@@ -281,6 +281,22 @@ def show(kind: str, document: dict[str, Any]) -> None:
             print(f"{name:<16} {label:<20} {' '.join(f'{number:>6.3f}' for number in numbers)}")
 
 
+def markdown(documents: dict[str, Any]) -> str:
+    """The table of the documentation: each measure with descriptors, without them, and of a constant guess."""
+    labels = ("pretrained", "without descriptors", "constant guess")
+    lines = []
+    for kind, document in documents.items():
+        what = "designs" if kind == DESIGN else "scripts"
+        lines += ["", f"| {what} of | executions | rank correlation | mean absolute error | status right | inside 90% |"]
+        lines += ["|---|---|---|---|---|---|"]
+        for name, rows in document["held_out"].items():
+            cells = ["/".join(f"{rows[label][measure]:.2f}".lstrip("0") for label in labels) for measure in ("mae", "status")]
+            ranks = "/".join(f"{rows[label]['rank']:.2f}" for label in labels[:2])
+            counted, inside = rows["pretrained"]["executions"], rows["pretrained"]["inside_90"]
+            lines.append(f"| {name} | {counted:.0f} | {ranks} | {cells[0]} | {cells[1]} | {inside:.2f} |")
+    return "\n".join(lines[1:])
+
+
 def draw(documents: dict[str, Any], path: Path) -> None:
     """A picture: rank correlation and mean absolute error on each held-out task."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -322,6 +338,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     document = {"machine": machine(), **documents}
     (given.results / "pretrained.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     draw(documents, given.results / "pretrained.png")
+    print(f"\n{markdown(documents)}")
     return 0
 
 
