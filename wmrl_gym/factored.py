@@ -119,6 +119,8 @@ class Factored(ABC, Generic[StateT, AttemptT]):
     """What each status means, for a model that reads; a status without an entry speaks for itself."""
     gated_statuses: ClassVar[frozenset[str]] = frozenset()
     """The statuses that only the gate gives, so that no execution ends in one."""
+    known_as: ClassVar[str] = ""
+    """What world models that come fitted call environments with these features; "" where none of them knows such."""
     open_values: ClassVar[tuple[float, float] | None] = None
     """(low, high) of the value where its status leaves it open; None where only the reward's range is known."""
 
@@ -161,6 +163,17 @@ class Factored(ABC, Generic[StateT, AttemptT]):
     @abstractmethod
     def features(self, attempt: AttemptT) -> NDArray[np.float32]:
         """What a model may know of each attempt before it runs: float32, shape (B, F), finite."""
+
+    def descriptors(self, attempt: AttemptT) -> NDArray[np.float32]:
+        """What carries over to contexts never seen, beyond :meth:`features`, for a model that knows other contexts.
+
+        Unlike the columns of :attr:`context_columns` these say in what contexts, and attempts at them, are alike. Optional, and
+        no part of the features: a model asks for them if it is told to.
+
+        Returns:
+            float32, shape (B, D), finite; no columns where there are none.
+        """
+        return np.zeros((len(self.text(attempt)), 0), np.float32)
 
     @abstractmethod
     def text(self, attempt: AttemptT) -> Sequence[str]:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from wmrl_gym.study.config import StudyConfig
 from wmrl_gym.study.evaluation import GradedEpisode, mean_and_error
 from wmrl_gym.study.run import Study, StudyMismatch
 from wmrl_gym.study.summary import Point, Row, sentence, table, time_to_reach
-from wmrl_gym.study.training import MeteredSandbox, anchor_choices, environments, open_sandbox, unchecked_distributions
+from wmrl_gym.study.training import MeteredSandbox, anchor_choices, environments, open_sandbox, train, unchecked_distributions
 
 QUIET = Console(quiet=True)
 SMALL = StudyConfig(
@@ -66,6 +67,27 @@ def test_every_arm_trains_pays_for_what_it_executes_and_is_graded_by_execution(f
     assert all(row.steps > real.steps for row in rows[1:])
     assert (folder / "curves.png").stat().st_size > 10_000
     assert json.loads((folder / "results.json").read_text())["machine"]["cores"] >= 1
+
+
+def test_with_a_pretrained_model_nothing_is_executed_before_the_first_imagined_step(sandbox: Sandbox) -> None:
+    config = replace(SMALL, tasks=("phishing",), pretrained=True, anchors=0.0)
+    meter = MeteredSandbox(sandbox, workers=2)
+    envs = environments("model", config, sandbox=meter, seed=0)
+    try:
+        envs.reset(seed=0)
+        model = envs.unwrapped.model  # type: ignore[attr-defined]
+        assert model.fitted
+        assert model.span.by_context == {"elsewhere": model.span.kept}
+        _, rewards, _, _, _ = envs.step(envs.action_space.sample())
+        assert rewards.shape == (SMALL.num_envs,)
+        assert meter.runs == 0
+    finally:
+        envs.close()
+    run = train("model", replace(config, seconds=1.0), sandbox=sandbox, seed=0)
+    assert run.executions == 0
+    assert run.steps > SMALL.num_envs
+    anchored = train("recommended", replace(config, anchors=0.2, seconds=2.0), sandbox=sandbox, seed=0)
+    assert anchored.executions > 0
 
 
 def test_a_finished_comparison_is_not_run_again(finished: tuple[Path, list[Row]], sandbox: Sandbox) -> None:

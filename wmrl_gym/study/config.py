@@ -82,6 +82,8 @@ class StudyConfig:
         max_in_flight: anchor episodes that wait or run; training waits before it starts one more, so that none grows stale.
         max_gain: most weight of an anchor's residual, of which there is about one a rollout.
         warmup: random executions before an arm with anchors imagines anything; paid from its seconds, a fifth of them at most.
+        pretrained: whether arms that imagine begin with the model that comes with the package, which knows other tasks, and
+            then execute nothing beforehand; the arm "model" executes nothing at all.
         snapshots: policies kept on the way, for learning curves.
         curve_episodes: evaluation episodes a task for each snapshot.
         final_episodes: evaluation episodes a task for each final policy.
@@ -101,6 +103,7 @@ class StudyConfig:
     max_in_flight: int = 8
     max_gain: float = 2.0
     warmup: int = 48
+    pretrained: bool = False
     snapshots: int = 4
     curve_episodes: int = 1
     final_episodes: int = 3

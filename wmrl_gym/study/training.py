@@ -21,6 +21,7 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.policies import BasePolicy
 from torch.distributions import Distribution
 
+from wmrl_gym.envs.autoresearch import TRAIN_TASKS, list_tasks
 from wmrl_gym.integrations import sb3
 from wmrl_gym.sandbox import ExecutionResult, Limits, Sandbox, make_sandbox
 from wmrl_gym.study.config import StudyConfig
@@ -120,7 +121,12 @@ def environments(arm: str, config: StudyConfig, *, sandbox: Sandbox, seed: int) 
     if arm == "real":
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared)
     model = OutcomeModel(seed=seed, encoder="none")
+    if config.pretrained:
+        studied = list_tasks() if config.tasks is None else config.tasks
+        model = OutcomeModel.pretrained(without=[name for name in TRAIN_TASKS if name in studied], seed=seed)
     imagined: dict[str, Any] = {"world_model": model, "seed": seed, "warmup": 0, "update_every": 12}
+    if config.pretrained:  # it is large: fitting it anew takes a second or two, which nobody waits for
+        imagined["update_mode"] = "background"
     if arm == "model":
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined, anchors=0.0)
     imagined |= {"anchors": config.anchors, "anchor_mode": "background", "max_in_flight": config.max_in_flight}
@@ -157,7 +163,7 @@ def train(
         run.anchors = anchor_choices(engine)
         clock = _Clock(run, config, began=time.perf_counter(), count=lambda: meter.runs, progress=progress)
         clock.keep(model.policy)
-        if engine is not None:
+        if engine is not None and not config.pretrained:
             wanted = 10**9 if arm == "model" else config.warmup
             engine.warm_up(wanted, seconds=config.seconds / 5)
         warm_s = clock.elapsed

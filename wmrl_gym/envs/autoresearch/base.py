@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import threading
 from abc import abstractmethod
@@ -16,12 +17,12 @@ from numpy.typing import NDArray
 
 from wmrl_gym.envs.autoresearch import rules as rules_of
 from wmrl_gym.envs.autoresearch.embedded.catalogue import list_tasks, load_task
-from wmrl_gym.envs.autoresearch.feedback import report, score_line, stopped
 from wmrl_gym.envs.autoresearch.options import Options
-from wmrl_gym.envs.autoresearch.rules import NO_STATUS, VALID_VALUES, Payment, Progress, ladder_value, shown_value
+from wmrl_gym.envs.autoresearch.rules import NO_STATUS, VALID_VALUES, Payment, Progress, shown_value
+from wmrl_gym.envs.autoresearch.tasks.descriptors import descriptors
 from wmrl_gym.envs.autoresearch.tasks.format import Task, run_limits
-from wmrl_gym.envs.autoresearch.tasks.grading import Grade, grade
 from wmrl_gym.envs.autoresearch.tasks.profile import META_FEATURES
+from wmrl_gym.envs.autoresearch.verdict import judge
 from wmrl_gym.factored import Factored, Outcome, Step
 from wmrl_gym.randomness import draw
 from wmrl_gym.sandbox import ExecutionResult, Limits, Sandbox, make_sandbox
@@ -139,6 +140,11 @@ class AutoResearch(Factored[Progress, AttemptT]):
         seen = np.nan if self.feedback == "none" else shown_value(outcome.shown)
         return replace(outcome, shown=np.where(valid, seen, outcome.shown))
 
+    @functools.cached_property
+    def _descriptors(self) -> NDArray[np.float32]:
+        """The descriptors of every task, which are computed when they are first asked for."""
+        return np.stack([descriptors(task) for task in self.tasks])
+
     @property
     def context_columns(self) -> slice:
         """The task as zeros and ones stands after the meta-features."""
@@ -179,29 +185,10 @@ class AutoResearch(Factored[Progress, AttemptT]):
         """Status, hidden value, shown value, feedback, and whether anything is known."""
         if result.failed is not None:
             return rules_of.MALFORMED, 0.0, np.nan, f"unknown: the sandbox failed ({result.failed})", False
-        task, limits = self.tasks[context], self.limits[context]
-        if result.exceeded is not None or result.exit_code != 0:
-            status = rules_of.TIMEOUT if result.exceeded in ("wall", "cpu") else rules_of.RUNTIME_ERROR
-            value = rules_of.STATUS_VALUES[status]
-            text = report(status, ended=_ended(result, limits), stdout=result.stdout, stderr=result.stderr)
-            return status, value, value, text, True
-        graded = grade(task, result.submission, problem=_problem(result))
-        if graded.problem is not None:
-            status, value = rules_of.NO_SUBMISSION, rules_of.STATUS_VALUES[rules_of.NO_SUBMISSION]
-            verdict, shown = f"invalid submission: {graded.problem}", value
-        else:
-            status, value = rules_of.VALID, float(ladder_value(task.leaderboard.percentile(graded.test)))
-            verdict, shown = self._shown(task, graded)
-        text = report(status, ended="exit code: 0", verdict=verdict, stdout=result.stdout, stderr=result.stderr)
-        return status, value, shown, text, True
-
-    def _shown(self, task: Task, graded: Grade) -> tuple[str, float]:
-        """What the agent reads of a valid submission's score, and the value, on validation unless the test part is shown."""
-        score = graded.test if self.feedback == "test" else graded.validation
-        value = float(ladder_value(task.leaderboard.percentile(score)))
-        if self.feedback == "none":
-            return "", value
-        return score_line(task, float(shown_value(np.array(value))), part=self.feedback), value
+        task = self.tasks[context]
+        verdict = judge(task, result, self.limits[context])
+        shown = verdict.shown(task, self.feedback)
+        return verdict.status, verdict.value(task), shown, verdict.feedback(task, self.feedback), True
 
     def _opened(self) -> Sandbox:
         with self._lock:
@@ -229,15 +216,3 @@ def _load(choice: TaskChoice) -> tuple[Task, ...]:
     if not names:
         raise ValueError("task must name at least one task, got an empty list")
     return tuple(load_task(name) for name in names)
-
-
-def _ended(result: ExecutionResult, limits: Limits) -> str:
-    return f"exit code: {result.exit_code}" if result.exceeded is None else stopped(result.exceeded, limits)
-
-
-def _problem(result: ExecutionResult) -> str | None:
-    if result.submission_problem is None:
-        return None
-    if result.submission_problem == "missing":
-        return "no submission was written to SUBMISSION_PATH"
-    return f"the file at SUBMISSION_PATH {result.submission_problem}"

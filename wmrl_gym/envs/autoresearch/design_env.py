@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from wmrl_gym.envs.autoresearch.base import AutoResearch, TaskChoice
 from wmrl_gym.envs.autoresearch.design.code import render_design
-from wmrl_gym.envs.autoresearch.design.space import NVEC, crossed, one_hot
+from wmrl_gym.envs.autoresearch.design.space import NVEC, crossed, graded, one_hot
 from wmrl_gym.envs.autoresearch.feedback import expected_report
 from wmrl_gym.envs.autoresearch.options import takes_options
 from wmrl_gym.envs.autoresearch.rules import STATUSES, Progress
@@ -46,6 +46,7 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
     """
 
     shows_text: ClassVar[bool] = False
+    known_as: ClassVar[str] = "autoresearch-design"
     default_turns: ClassVar[int] = 3
 
     def __init__(self, task: TaskChoice = None, **options: Any) -> None:
@@ -108,6 +109,12 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
         """Meta-features of the task, the task, the design, and what the model family is combined with, as zeros and ones."""
         context = np.eye(len(self.tasks), dtype=np.float32)[attempt.task]
         return np.concatenate([self._meta[attempt.task], context, one_hot(attempt.design), crossed(attempt.design)], axis=1)
+
+    def descriptors(self, attempt: DesignAttempt) -> NDArray[np.float32]:
+        """Statistics of each task (:mod:`~wmrl_gym.envs.autoresearch.tasks.descriptors`), choices as quantities, and whether the
+        design leaves empty cells as they are."""
+        gaps = np.array([profile(task).missing for task in self.tasks])[attempt.task] & (attempt.design[:, 0] == 0)
+        return np.hstack([self._descriptors[attempt.task], graded(attempt.design), gaps[:, None].astype(np.float32)])
 
     def text(self, attempt: DesignAttempt) -> Sequence[str]:
         """Nothing: the features say everything about a design."""

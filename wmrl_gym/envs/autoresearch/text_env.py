@@ -65,6 +65,7 @@ class AutoResearchText(AutoResearch[TextAttempt]):
     Arguments are those of :class:`~wmrl_gym.envs.autoresearch.base.AutoResearch`, with four turns.
     """
 
+    known_as: ClassVar[str] = "autoresearch-text"
     default_turns: ClassVar[int] = 4
 
     def __init__(self, task: TaskChoice = None, **options: Any) -> None:
@@ -154,6 +155,10 @@ class AutoResearchText(AutoResearch[TextAttempt]):
             frozenset({task.spec.id_column, task.spec.target, has.text, *has.numeric, *has.categorical} - {""})
             for task, has in pairs
         )
+
+    def descriptors(self, attempt: TextAttempt) -> NDArray[np.float32]:
+        """Statistics of each attempt's task: see :mod:`~wmrl_gym.envs.autoresearch.tasks.descriptors`."""
+        return self._descriptors[attempt.task]
 
     def text(self, attempt: TextAttempt) -> Sequence[str]:
         """The code of each attempt; "" where there is none."""

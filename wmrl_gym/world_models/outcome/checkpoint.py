@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,34 @@ from wmrl_gym.world_models.outcome.forests import Evidence, objects
 from wmrl_gym.world_models.ranges import check_whole
 from wmrl_gym.world_models.storage import Layout
 
+LATER_SETTINGS = {"descriptors": False, "min_leaf": 1, "max_features": 0.5}
+"""Settings that the first checkpoints lack, and what they were then."""
 LAYOUT = Layout("OutcomeModel", 2, "outcome_model.json", "evidence.safetensors")
-SETTINGS = ("n_trees", "min_executions", "neighbours", "capacity", "refit_share", "sample", "seed")
+SETTINGS = ("n_trees", "min_executions", "neighbours", "capacity", "refit_share", "sample", "seed", *LATER_SETTINGS)
 _OUTCOME_ARRAYS = ("status", "value", "shown", "known", "cpu_s", "wall_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What a model that came fitted knows of its doubt about contexts never seen, measured by leaving each known one out.
+
+    Args:
+        executions: that it came with; what is numbered from there on is its own.
+        noise: variance of the value that nothing explains.
+        slope: variance of the value's error for each unit of the trees' variance.
+        temperature: of the statuses' probabilities.
+        mixing: of base rates into them.
+    """
+
+    executions: int
+    noise: float
+    slope: float
+    temperature: float
+    mixing: float
+
+    def as_json(self) -> dict[str, Any]:
+        """It as json, its arguments by name."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +62,7 @@ class Saved:
         columns: where in the features each context stands, (start, stop); None where none does.
         evidence: the executed attempts.
         vectors: what the encoder remembers about them.
+        transfer: of a model that came fitted; None otherwise.
     """
 
     settings: dict[str, Any]
@@ -49,12 +75,14 @@ class Saved:
     columns: tuple[int, int] | None
     evidence: Evidence | None
     vectors: NDArray[np.float32] | None
+    transfer: Transfer | None = None
 
     def write(self, folder: Path) -> None:
         """Write it below ``folder``, which is made where it is missing."""
         document: dict[str, Any] = {"settings": self.settings, "encoder": self.encoder, "executions": self.executions}
         document["fitted"] = self.fitted
         document |= {"trained_on": self.span, "statuses": self.statuses, "contexts": self.contexts, "columns": self.columns}
+        document |= {} if self.transfer is None else {"transfer": self.transfer.as_json()}
         arrays: dict[str, NDArray[Any]] = {}
         if self.evidence is not None:
             evidence, outcome = self.evidence, self.evidence.outcome
@@ -82,7 +110,7 @@ class Saved:
             columns = document["columns"]
             check_whole("executions", document["executions"], least=0)
             return cls(
-                dict(document["settings"]),
+                LATER_SETTINGS | dict(document["settings"]),
                 document["encoder"],
                 document["executions"],
                 # Older checkpoints do not say it: there each fit was made of all the evidence.
@@ -93,6 +121,7 @@ class Saved:
                 None if columns is None else (columns[0], columns[1]),
                 evidence,
                 arrays.get("vectors"),
+                Transfer(**document["transfer"]) if "transfer" in document else None,
             )
 
     def encoder_like(self, given: TextEncoder) -> TextEncoder:

@@ -100,7 +100,7 @@ class StatusCalibration:
         return tried[best if losses[best] < losses[0] - _CLEARLY else 0]
 
 
-_FEW = 30
+_FEW = FEW = 30
 _LEAST = 0.01
 """Mixed in at least."""
 _CLEARLY = 0.03
@@ -195,23 +195,55 @@ class Stages:
         return whole, between + (chances * self.open).sum(axis=1) * variance
 
 
-def fit(evidence: Evidence, stages: Stages, *, encoder: TextEncoder, n_trees: int, seed: int, min_executions: int) -> Fit:
-    """Fit both stages, and the doubt of both together, on executed attempts."""
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How trees are grown.
+
+    Args:
+        n_trees: in each forest.
+        seed: of the samples and of the random splits.
+        min_leaf: executions in a leaf at least.
+        max_features: the share of columns that are tried at each split.
+    """
+
+    n_trees: int = 48
+    seed: int = 0
+    min_leaf: int = 1
+    max_features: float = 0.5
+
+    def trees(self, another: int = 0) -> BaggedTrees:
+        """A forest to be; ``another`` is added to the seed."""
+        return BaggedTrees(self.n_trees, seed=self.seed + another, min_leaf=self.min_leaf, max_features=self.max_features)
+
+
+def fit(
+    evidence: Evidence, stages: Stages, *, encoder: TextEncoder, growth: Growth, min_executions: int, judged_from: int = 0
+) -> Fit:
+    """Fit both stages, and the doubt of both together, on executed attempts; doubt on those numbered from ``judged_from``."""
     fitted = encoder.fitted_on(evidence.text.tolist()) if any(evidence.text) else encoder.fitted_on([])
     x = encode(fitted, evidence.features, evidence.text.tolist())
     span = np.ptp(x, axis=0)
     status, value = evidence.outcome.status, evidence.outcome.value
-    chances = BaggedTrees(n_trees, seed=seed).fit(x, np.eye(len(stages.fixed))[status])
-    unseen = np.isfinite(chances.held_out_mean).all(axis=1)
+    chances = growth.trees().fit(x, np.eye(len(stages.fixed))[status])
+    judged = evidence.number >= judged_from
+    unseen = judged & np.isfinite(chances.held_out_mean).all(axis=1)
     calibration = StatusCalibration.fitted(chances.held_out_mean[unseen], status[unseen])
     scored = stages.open[status]
-    trees = BaggedTrees(n_trees, seed=seed + 1).fit(x[scored], value[scored]) if scored.sum() >= 2 else None
+    trees = growth.trees(1).fit(x[scored], value[scored]) if scored.sum() >= 2 else None
     scale = np.where(span == 0, 1.0, span).astype(np.float32)
     whole = Fit(fitted, x, scale, marked(x, scale), chances, calibration, trees)
-    return _with_doubt(whole, stages, status, value=value, min_executions=min_executions)
+    return _with_doubt(whole, stages, status, value=value, judged=judged, min_executions=min_executions)
 
 
-def _with_doubt(whole: Fit, stages: Stages, status: NDArray[np.int64], *, value: NDArray[np.float64], min_executions: int) -> Fit:
+def _with_doubt(
+    whole: Fit,
+    stages: Stages,
+    status: NDArray[np.int64],
+    *,
+    value: NDArray[np.float64],
+    judged: NDArray[np.bool_],
+    min_executions: int,
+) -> Fit:
     """Fit ``error^2 ~ noise + slope variance`` on what the trees that never saw a row say of it."""
     mean, variance = stages.guess(len(value))
     if whole.value is not None:
@@ -223,7 +255,7 @@ def _with_doubt(whole: Fit, stages: Stages, status: NDArray[np.int64], *, value:
     unseen: NDArray[np.bool_] = np.asarray(np.isfinite(chances).all(axis=1))
     calibrated = whole.calibration(np.where(unseen[:, None], chances, 1.0))
     mean, variance = stages.mix(chances, mean, variance)
-    honest = np.isfinite(mean) & np.isfinite(variance)
+    honest = judged & np.isfinite(mean) & np.isfinite(variance)
     if honest.sum() < min_executions:
         return replace(whole, noise=PRIOR_STD**2, slope=0.0)
     error2 = (value - mean)[honest] ** 2
@@ -251,6 +283,8 @@ class BaggedTrees:
     Args:
         n_trees: number of trees.
         seed: of the samples and of the random splits: the same data and seed grow the same trees.
+        min_leaf: rows in a leaf at least.
+        max_features: the share of columns that are tried at each split.
 
     >>> x = np.linspace(0, 1, 50, dtype=np.float32)[:, None]
     >>> trees = BaggedTrees(8).fit(x, x[:, 0].astype(float))
@@ -264,9 +298,8 @@ class BaggedTrees:
     held_out_variance: NDArray[np.float64]
     """float64, shape (N, K): the variance over those trees."""
 
-    def __init__(self, n_trees: int = 48, *, seed: int = 0) -> None:
-        self.n_trees = n_trees
-        self.seed = seed
+    def __init__(self, n_trees: int = 48, *, seed: int = 0, min_leaf: int = 1, max_features: float = 0.5) -> None:
+        self.n_trees, self.seed, self.min_leaf, self.max_features = n_trees, seed, min_leaf, max_features
 
     def fit(self, x: NDArray[np.float32], y: NDArray[np.float64]) -> BaggedTrees:
         """Grow the trees.
@@ -280,7 +313,14 @@ class BaggedTrees:
         self._varies = np.flatnonzero(np.ptp(target, axis=0) > 0)
         self._constant = target[0].copy()
         grown = target[:, self._varies] if len(self._varies) else target[:, :1]
-        forest = ExtraTreesRegressor(self.n_trees, bootstrap=True, max_features=0.5, random_state=self.seed, n_jobs=1)
+        forest = ExtraTreesRegressor(
+            self.n_trees,
+            bootstrap=True,
+            min_samples_leaf=self.min_leaf,
+            max_features=self.max_features,
+            random_state=self.seed,
+            n_jobs=1,
+        )
         forest.fit(x, grown[:, 0] if grown.shape[1] == 1 else grown)
         self._trees = [tree.tree_ for tree in forest.estimators_]
         each = np.stack(list(self._answers(x)))

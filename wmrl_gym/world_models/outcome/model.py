@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -17,9 +18,21 @@ from wmrl_gym.factored import Outcome
 from wmrl_gym.randomness import draw
 from wmrl_gym.world_models.attempts import AttemptModel, PredictedOutcomes
 from wmrl_gym.world_models.base import DataSpan, Interface, WorldModelError
-from wmrl_gym.world_models.outcome.checkpoint import SETTINGS, Saved
+from wmrl_gym.world_models.outcome.checkpoint import SETTINGS, Saved, Transfer
 from wmrl_gym.world_models.outcome.encoders import HashingEncoder, NoEncoder, TextEncoder, TfidfEncoder
-from wmrl_gym.world_models.outcome.forests import PRIOR_STD, Evidence, Fit, Stages, encode, fit, objects
+from wmrl_gym.world_models.outcome.forests import (
+    FEW,
+    PRIOR_STD,
+    Evidence,
+    Fit,
+    Growth,
+    Stages,
+    StatusCalibration,
+    encode,
+    fit,
+    objects,
+)
+from wmrl_gym.world_models.outcome.pretrained import Pretrained
 from wmrl_gym.world_models.ranges import check_all_whole, check_not_negative, check_whole
 
 EncoderChoice = Literal["tfidf", "hashing", "none"]
@@ -69,6 +82,10 @@ class OutcomeModel(AttemptModel):
             that learning N executions costs as much as a few fits of N. 0 is at each update.
         sample: draw one outcome from the predicted distribution instead of its expectation.
         seed: of the forests.
+        descriptors: add what the environment says of each attempt's context (``Factored.descriptors``), so that what was learnt
+            in some contexts serves in others.
+        min_leaf: executions in a leaf of a tree at least.
+        max_features: the share of columns that are tried at each split.
 
     Raises:
         ValueError: an argument out of range.
@@ -87,8 +104,12 @@ class OutcomeModel(AttemptModel):
         refit_share: float = 0.2,
         sample: bool = False,
         seed: int = 0,
+        descriptors: bool = False,
+        min_leaf: int = 1,
+        max_features: float = 0.5,
     ) -> None:
         bounds = {"n_trees": (n_trees, 2), "min_executions": (min_executions, 2), "capacity": (capacity, 1), "seed": (seed, 0)}
+        bounds |= {"min_leaf": (min_leaf, 1)}
         check_all_whole(bounds)
         if not isinstance(sample, bool):
             raise TypeError(f"sample must be true or false, got {sample!r}")
@@ -97,6 +118,10 @@ class OutcomeModel(AttemptModel):
         if neighbours is not None:
             check_whole("neighbours", neighbours, least=0)
         check_not_negative("refit_share", refit_share)
+        if not isinstance(descriptors, bool):
+            raise TypeError(f"descriptors must be true or false, got {descriptors!r}")
+        if not isinstance(max_features, (int, float)) or not 0.0 < max_features <= 1.0:
+            raise ValueError(f"max_features must lie in (0, 1], got {max_features!r}")
         if not isinstance(encoder, TextEncoder):
             if not isinstance(encoder, str) or encoder not in _BY_NAME:
                 raise ValueError(f'encoder must be "tfidf", "hashing", "none" or a TextEncoder, got {encoder!r}')
@@ -104,8 +129,30 @@ class OutcomeModel(AttemptModel):
         self.n_trees, self.min_executions, self.encoder = n_trees, min_executions, encoder
         self.neighbours, self.capacity, self.sample, self.seed = neighbours, capacity, sample, seed
         self.refit_share = float(refit_share)
+        self.descriptors, self.min_leaf, self.max_features = descriptors, min_leaf, max_features
         self._learnt = Knowledge(None, 0, None)
-        self._waiting: Saved | None = None
+        self._waiting: Saved | Pretrained | None = None
+        self._transfer: Transfer | None = None
+
+    @classmethod
+    def pretrained(cls, *, without: str | Sequence[str] = (), seed: int = 0, neighbours: int | None = None) -> OutcomeModel:
+        """A model that knows the embedded training tasks of AutoResearch, and so something of any other task.
+
+        It was fitted on recorded executions of designs and of scripts, for the design environment and the text environment; the
+        trees grow from them when it meets its environment, in a second or two. It can be used at once, and goes on learning.
+
+        Args:
+            without: a task's name, or several, whose executions it is not to know, for a study on that task.
+            seed: of the forests.
+            neighbours: how many executed attempts ``info`` lists; None is three where observations hold text, else 0.
+
+        Raises:
+            WorldModelError: when it is bound to an environment that is not AutoResearch.
+            ValueError: then, for a task to be left out that it does not know.
+        """
+        model = cls(seed=seed, neighbours=neighbours)
+        model._waiting = Pretrained((without,) if isinstance(without, str) else tuple(without))
+        return model
 
     @property
     def executions(self) -> int:
@@ -135,7 +182,11 @@ class OutcomeModel(AttemptModel):
         super().bind(interface)
         values = np.append(self._fixed, self.factored.open_values or self.factored.reward_range)
         self._stages = Stages(self._fixed, (float(np.nanmin(values)), float(np.nanmax(values))))
-        if self._waiting is not None:
+        if isinstance(self._waiting, Pretrained):
+            saved = self._waiting.saved_for(self.factored)
+            settings = saved.settings | {"seed": self.seed, "neighbours": self.neighbours}
+            self._adopt(replace(saved, settings=settings), where="the pretrained model")
+        if isinstance(self._waiting, Saved):
             self._take_over(self._waiting)  # loaded before it knew the environment
 
     def execution(self, number: int) -> tuple[str, Outcome]:
@@ -153,7 +204,7 @@ class OutcomeModel(AttemptModel):
     def chances(self, attempt: Any) -> NDArray[np.float64]:
         """Calibrated probability of each status, where the gate does not answer: float64, shape (B, S), rows summing to 1."""
         known = self._learnt.fit
-        features, text = self.factored.features(attempt), self.factored.text(attempt)
+        features, text = self._features(attempt), self.factored.text(attempt)
         if known is None:
             return self._chances(features)
         return known.calibration(self._chances(encode(known.encoder, features, text)))
@@ -161,7 +212,7 @@ class OutcomeModel(AttemptModel):
     def predict_outcomes(
         self, attempt: Any, context: NDArray[np.int64], *, seed: NDArray[np.int64], rng: np.random.Generator
     ) -> PredictedOutcomes:
-        known, features = self._learnt.fit, self.factored.features(attempt)
+        known, features = self._learnt.fit, self._features(attempt)
         x = features if known is None else encode(known.encoder, features, self.factored.text(attempt))
         chances = self._chances(x)
         outcome, std = self._expect(x, chances)
@@ -183,7 +234,7 @@ class OutcomeModel(AttemptModel):
         if known is None or self._learnt.evidence is None or self.sample:
             return None
         evidence = batch.take(self._learnt.evidence, np.arange(self._learnt.fitted))  # later ones no tree has seen
-        features, text = self.factored.features(attempt), self.factored.text(attempt)
+        features, text = self._features(attempt), self.factored.text(attempt)
         x = encode(known.encoder, features, text)
         chances, (mean, variance) = self._chances(x), self._open_values(x)
         scored = self._open[evidence.outcome.status]
@@ -215,13 +266,13 @@ class OutcomeModel(AttemptModel):
         before = self._learnt
         number = before.executions + np.arange(len(text), dtype=np.int64)
         outcome = batch.take(transitions.outcome, usable)
-        evidence = Evidence(self.factored.features(attempt), text, transitions.context[usable], outcome, number)
+        evidence = Evidence(self._features(attempt), text, transitions.context[usable], outcome, number)
         executions = before.executions + len(text)
         if before.evidence is not None:
             evidence = batch.concatenate([before.evidence, evidence])
         elif len(text) > self.capacity:
             evidence = batch.take(evidence, np.arange(len(text) - self.capacity, len(text)))
-        if before.fit is not None and len(evidence.text) - before.fitted < self.refit_share * before.fitted:
+        if before.fit is not None and len(evidence.text) - before.fitted < self._due(evidence, before.fitted):
             return Knowledge(evidence, executions, before.fit, before.fitted)
         # Only now: the rows of the last fit must stay where they are as long as it answers.
         evidence = evidence.thinned(self.capacity, seed=self.seed)
@@ -233,17 +284,37 @@ class OutcomeModel(AttemptModel):
         known = self._learnt.fit
         return {"wm/executions": float(self.executions), **({} if known is None else known.measures)}
 
+    def _due(self, evidence: Evidence, fitted: int) -> float:
+        """How many new executions are worth a fit, after one of the oldest ``fitted``; what it came with does not count."""
+        if self._transfer is None:
+            return self.refit_share * fitted
+        return max(FEW, self.refit_share * int((evidence.number[:fitted] >= self._transfer.executions).sum()))
+
     def _fitted_on(self, evidence: Evidence) -> Fit | None:
         if len(evidence.text) < self.min_executions:
             return None
-        return fit(
+        growth = Growth(self.n_trees, self.seed, self.min_leaf, self.max_features)
+        transfer, judged_from = self._transfer, 0
+        if transfer is not None and (evidence.number >= transfer.executions).sum() >= FEW:
+            judged_from, transfer = transfer.executions, None
+        found = fit(
             evidence,
             self._stages,
             encoder=self.encoder,
-            n_trees=self.n_trees,
-            seed=self.seed,
+            growth=growth,
             min_executions=self.min_executions,
+            judged_from=judged_from,
         )
+        if transfer is None:
+            return found
+        # Rows of tasks that it knows say nothing of its doubt about others.
+        calibration = StatusCalibration(transfer.temperature, transfer.mixing, found.calibration.base)
+        return replace(found, noise=transfer.noise, slope=transfer.slope, calibration=calibration)
+
+    def _features(self, attempt: Any) -> NDArray[np.float32]:
+        """What the model may know of each attempt before it runs, but for its text: float32, shape (B, F)."""
+        features = self.factored.features(attempt)
+        return np.hstack([features, self.factored.descriptors(attempt)]) if self.descriptors else features
 
     def _open_values(self, x: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and variance of the value where the status leaves it open, float64, shape (B,) each."""
@@ -330,6 +401,7 @@ class OutcomeModel(AttemptModel):
             None if columns is None else (columns.start, columns.stop),
             evidence,
             None if evidence is None else self.encoder.remembered(evidence.text.tolist()),
+            self._transfer,
         )
         saved.write(Path(path))
 
@@ -341,17 +413,20 @@ class OutcomeModel(AttemptModel):
         Raises:
             WorldModelError: the folder holds no such model, or one that other features or another network made.
         """
-        saved = Saved.read(Path(path))
+        self._adopt(Saved.read(Path(path)), where=f"the model in {path}")
+        if self.interface is not None and isinstance(self._waiting, Saved):
+            self._take_over(self._waiting)
+
+    def _adopt(self, saved: Saved, *, where: str) -> None:
+        """Take the settings of what was saved, which waits until the environment is known."""
         self.encoder = saved.encoder_like(self.encoder)
         try:
             like = OutcomeModel(encoder=self.encoder, **saved.settings)
         except (TypeError, ValueError) as error:
-            raise WorldModelError(f"the model in {path} has settings that no OutcomeModel has: {error}") from error
+            raise WorldModelError(f"{where} has settings that no OutcomeModel has: {error}") from error
         for name in saved.settings:
             setattr(self, name, getattr(like, name))
-        self._learnt, self._waiting = Knowledge(None, saved.executions, None), saved
-        if self.interface is not None:
-            self._take_over(saved)
+        self._learnt, self._waiting, self._transfer = Knowledge(None, saved.executions, None), saved, saved.transfer
 
     def _take_over(self, saved: Saved) -> None:
         evidence = saved.evidence_for(self.factored)
