@@ -130,7 +130,13 @@ class Ledger:
         self.cost.real_wall_s += real.wall_s
 
     def pair_up(
-        self, at: NDArray[np.int64], prediction: Prediction, rows: NDArray[np.int64], real: NDArray[np.float64]
+        self,
+        at: NDArray[np.int64],
+        prediction: Prediction,
+        rows: NDArray[np.int64],
+        real: NDArray[np.float64],
+        *,
+        features: NDArray[np.float64] | None = None,
     ) -> NDArray[np.int64]:
         """Send the pairs of the slots ``at``, which stand at ``rows`` of a prediction, to the stream; gives their numbers."""
         number, episodes = self.numbers(len(rows)), self._episodes
@@ -145,6 +151,7 @@ class Ledger:
                 episodes.steps[at],
                 episodes.context[at],
                 episodes.propensity[at],
+                features,  # type: ignore[arg-type]
             )
         )
         return number

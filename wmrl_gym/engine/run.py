@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
 from wmrl_gym.engine.background import BackgroundAnchors, Verification
+from wmrl_gym.engine.describing import Descriptions, Features
 from wmrl_gym.engine.episodes import Episodes, Schedule
 from wmrl_gym.engine.execution import RealExecution, RealStep
 from wmrl_gym.engine.learner import Learner, checked_prior, execute_random
 from wmrl_gym.engine.ledger import Cost, Late, Ledger
 from wmrl_gym.engine.options import EngineOptions
 from wmrl_gym.engine.recording import Recorder
-from wmrl_gym.world_models import WorldModel, WorldModelError
+from wmrl_gym.world_models import Prediction, WorldModel, WorldModelError
 from wmrl_gym.world_models.check import PredictionCheck
 
 _STATE_FORMAT = 2
@@ -37,6 +38,7 @@ class Run:
         background = options.update_mode == "background" and model.learns_in_background
         self.learner = Learner(model, self.buffer, every=options.update_every, background=background, cost=self.ledger.cost)
         self.verification: Verification | None = None
+        self.descriptions: Descriptions | None = None
         self.recorder = Recorder(real.interface.action_space, options.num_slots)
         self._background = BackgroundAnchors(real, max_in_flight=options.max_in_flight)
         self._check = PredictionCheck(real.interface.observation_space)
@@ -158,6 +160,35 @@ class Run:
                 options=self.options,
             )
 
+    def describe(self, features: Features | None) -> None:
+        """Keep from now on features of what is done in each slot, see :class:`~wmrl_gym.engine.describing.Descriptions`.
+
+        Raises:
+            ValueError: the environment has no features, and none are given.
+        """
+        self.descriptions = Descriptions(self.real.interface, self.model, num_slots=self.options.num_slots, features=features)
+
+    def describe_step(
+        self, slots: NDArray[np.int64], actions: Any, *, states: tuple[Any, Any], depth: NDArray[np.int64] | None = None
+    ) -> None:
+        """Tell the descriptions of a step that the model has predicted."""
+        assert self.descriptions is not None
+        info: dict[str, NDArray[Any]] = {}
+        self.episodes.put_info(info, slots)
+        info["depth"] = self.episodes.steps[slots] + 1 if depth is None else depth.copy()
+        self.descriptions.step(slots, actions, states=states, info=info)
+
+    def features_of(self, slots: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """Features of what was done in ``slots``: float64, shape (n, F); None where nobody asks."""
+        now = None if self.descriptions is None else self.descriptions.now
+        return None if now is None else now[slots]
+
+    def pair_up(
+        self, at: NDArray[np.int64], prediction: Prediction, rows: NDArray[np.int64], real: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """Send pairs to the stream, see :meth:`~wmrl_gym.engine.ledger.Ledger.pair_up`."""
+        return self.ledger.pair_up(at, prediction, rows, real, features=self.features_of(at))
+
     def verify(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.bool_], dict[int, float]]:
         """Execute imagined episodes that were recorded, see :meth:`~wmrl_gym.engine.background.Verification.execute`."""
         assert self.verification is not None, "keep_log() comes first"
@@ -231,6 +262,7 @@ class Run:
             "state": self._state,
             "real": self.real.state_dict(),
             "recorder": self.recorder.state_dict(),
+            "descriptions": None if self.descriptions is None else self.descriptions.state_dict(),
             "unfinished": deepcopy(self._background.unfinished),
         }
 
@@ -254,6 +286,8 @@ class Run:
         self._state = state["state"]
         self.real.load_state_dict(state["real"])
         self.recorder.load_state_dict(state["recorder"])
+        if self.descriptions is not None and state.get("descriptions") is not None:
+            self.descriptions.load_state_dict(state["descriptions"])
         for recording in state["unfinished"]:
             self._background.resubmit(deepcopy(recording))
 

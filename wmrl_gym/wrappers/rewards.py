@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from wmrl_gym.corrections import (
     ActionSigns,
     AdaptiveKappa,
+    ContextualCalibration,
     Judgement,
     OnlineCalibration,
     PairMeasures,
@@ -24,6 +25,7 @@ from wmrl_gym.corrections import (
 )
 
 if TYPE_CHECKING:
+    from wmrl_gym.engine.describing import Features
     from wmrl_gym.engine.engine import Engine
     from wmrl_gym.engine.info import StepInfo as Info
 
@@ -114,8 +116,11 @@ class Debiasing(Correction):
     name = "OnlineDebiasing"
     written: tuple[str, ...] = ("calibrated_reward", "residual_var")
 
-    def __init__(self, calibration: OnlineCalibration, *, guard: RewardGuard | None = None) -> None:
+    def __init__(
+        self, calibration: OnlineCalibration, *, guard: RewardGuard | None = None, features: Features | None = None
+    ) -> None:
         self.calibration = calibration
+        self.features = features
         span = calibration.reward_range
         self.residual = ResidualVariance(width=1.0 if span is None else span[1] - span[0])
         self.measures = PairMeasures()
@@ -135,6 +140,8 @@ class Debiasing(Correction):
     def attach(self, engine: Engine, below: list[Correction]) -> None:
         """See :meth:`Correction.attach`; with a guard the engine records imagined episodes, so that they can be executed."""
         super().attach(engine, below)
+        if isinstance(self.calibration, ContextualCalibration):
+            engine.describe(self.features)
         if self.guard is not None:
             engine.keep_log()
 
@@ -144,7 +151,7 @@ class Debiasing(Correction):
         if paying:
             at = slice(None) if paying == len(rows) else rows
             columns = ("wm_reward", "wm_reward_std", "context", "depth")
-            said = self.calibrated(*(info[name][at] for name in columns))
+            said = self.calibrated(*(info[name][at] for name in columns), features=self._done(at))
             if self.guard is not None and said.unconfirmed.any():
                 self._verify(np.flatnonzero(rows)[said.unconfirmed], info)
             calibrated = info["calibrated_reward"]
@@ -166,6 +173,8 @@ class Debiasing(Correction):
         std: NDArray[np.float64],
         context: NDArray[np.int64],
         depth: NDArray[np.int64],
+        *,
+        features: NDArray[np.float64] | None = None,
     ) -> Judgement:
         """f of n raw predictions as it is now, held down by the guard if there is one.
 
@@ -174,15 +183,34 @@ class Debiasing(Correction):
             std: the model's own standard deviations, float64, shape (n,); NaN where it does not know.
             context: int64, shape (n,).
             depth: int64, shape (n,).
+            features: what was done, float64, shape (n, F), for a contextual correction; see :meth:`features_now`.
         """
         x = predicted.astype(np.float64)
-        f = self.calibration.predict(x, context=self.contexts(context, depth))
+        contexts, contextual = self.contexts(context, depth), self.calibration
+        if isinstance(contextual, ContextualCalibration):
+            f = contextual.predict(x, context=contexts, features=features)
+        else:
+            f = contextual.predict(x, context=contexts)
         if self.guard is None or not self.guard.ready:
             return Judgement(f, np.zeros(len(f), bool))
         span = self.calibration.reward_range or (0.0, 1.0)
-        error, width = self.calibration.standard_error(x), span[1] - span[0]
+        width = span[1] - span[0]
+        if isinstance(contextual, ContextualCalibration):
+            error = contextual.standard_error(x, features=features)
+        else:
+            error = contextual.standard_error(x)
         said = self.guard.judge(x, calibrated=f, standard_error=error, std=std.astype(np.float64), width=width)
         return Judgement(np.maximum(said.value, span[0]), said.unconfirmed)
+
+    @property
+    def features_now(self) -> NDArray[np.float64] | None:
+        """What was done at the newest step of each slot, float64, shape (num_slots, F); None where no correction asks."""
+        descriptions = self.engine.descriptions
+        return None if descriptions is None else descriptions.now
+
+    def _done(self, at: slice | NDArray[np.bool_]) -> NDArray[np.float64] | None:
+        now = self.features_now
+        return None if now is None else now[at]
 
     def _verify(self, slots: NDArray[np.int64], info: Info) -> None:
         """Have some of the episodes executed whose predictions nothing confirms, the highest first."""
@@ -204,11 +232,18 @@ class Debiasing(Correction):
         if self.stream.added - self.cursor < max(1, min(self.calibration.n_pairs // 32, 128)):
             return
         pairs, self.cursor = self.stream.since(self.cursor)
-        context = self.contexts(pairs.context, pairs.step)
-        before = self.calibration.predict(pairs.predicted, context=context)
+        context, calibration = self.contexts(pairs.context, pairs.step), self.calibration
+        done = pairs.features if pairs.features.shape[1] else None
+        if isinstance(calibration, ContextualCalibration):
+            before = calibration.predict(pairs.predicted, context=context, features=done)
+        else:
+            before = calibration.predict(pairs.predicted, context=context)
         self.residual.update(before, pairs.real, weight=self._evened(pairs.propensity))
         self.measures.update(pairs.predicted, before, pairs.real, group=pairs.group, context=context, propensity=pairs.propensity)
-        self.calibration.push(pairs.predicted, pairs.real, context=context)
+        if isinstance(calibration, ContextualCalibration):
+            calibration.push(pairs.predicted, pairs.real, context=context, features=done)
+        else:
+            calibration.push(pairs.predicted, pairs.real, context=context)
         if self.guard is not None:
             self.guard.learn(pairs.predicted, pairs.real, pairs.predicted_std)
         self._stale = 0
@@ -231,6 +266,8 @@ class Debiasing(Correction):
             "debias/rmse": float(np.sqrt(self.residual.variance)),
             "debias/stale": float(self._stale),
         }
+        if isinstance(self.calibration, ContextualCalibration):
+            own |= {"debias/share": self.calibration.share, "debias/evidence": self.calibration.evidence}
         if self.guard is not None:
             own |= {"guard/unconfirmed": float(self._unconfirmed), "guard/verified": float(self._verified)}
         return own | {f"debias/{name}": value for name, value in self.measures.stats().items()}
@@ -287,8 +324,19 @@ class Residual(Correction):
         return self._kappa.kappa if isinstance(self._kappa, AdaptiveKappa) else self._kappa
 
     def gain(self, propensity: NDArray[np.float64]) -> NDArray[np.float64]:
-        """kappa / p, the factor of a residual: float64, shape (n,). At p = 1 every truth is known, so kappa is never below p."""
-        return np.minimum(np.maximum(self.kappa, propensity) / propensity, self.max_gain)
+        """kappa / p, the factor of a residual: float64, shape (n,). At p = 1 every truth is known, so kappa is never below p.
+
+        On a contextual correction it is the nearer to 1, which mixes real and predicted rewards, the less that is sure of itself.
+        """
+        gain = np.minimum(np.maximum(self.kappa, propensity) / propensity, self.max_gain)
+        return 1.0 + self._evidence() * (gain - 1.0)
+
+    def _evidence(self) -> float:
+        """How sure the correction below is that predictions err by more than noise: 1 where it does not say."""
+        for each in self.below:
+            if isinstance(each, Debiasing) and isinstance(each.calibration, ContextualCalibration):
+                return each.calibration.evidence
+        return 1.0
 
     def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
         if not (info.has("real_reward") or info.has("pair")):

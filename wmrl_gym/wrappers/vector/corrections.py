@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from wmrl_gym.corrections import AdaptiveKappa, Calibrator
+from wmrl_gym.corrections import AdaptiveKappa
+from wmrl_gym.engine.describing import Features
 from wmrl_gym.engine.info import KEYS, StepInfo
 from wmrl_gym.world_models import WorldModel
-from wmrl_gym.wrappers.corrections import HasCorrection, RewardRange, check_late, make_debiasing, no_world_model
+from wmrl_gym.wrappers.corrections import CalibratorChoice, HasCorrection, RewardRange, check_late, make_debiasing, no_world_model
 from wmrl_gym.wrappers.denoising import Method, Mode, make_denoising
 from wmrl_gym.wrappers.presets import PresetName, preset_of
 from wmrl_gym.wrappers.rewards import Correction, Residual
@@ -110,12 +111,13 @@ class OnlineDebiasing(CorrectionVectorWrapper):
     def __init__(
         self,
         env: VectorEnv[Any, Any, NDArray[Any]],
-        calibrator: Literal["smooth", "binned"] | Calibrator = "smooth",
+        calibrator: CalibratorChoice = "smooth",
         *,
         reward_range: RewardRange = "environment",
         pessimism: float | None = None,
+        features: Features | None = None,
     ) -> None:
-        super().__init__(env, make_debiasing(env, calibrator, reward_range=reward_range, pessimism=pessimism))
+        super().__init__(env, make_debiasing(env, calibrator, reward_range=reward_range, pessimism=pessimism, features=features))
 
 
 class ResidualCorrection(CorrectionVectorWrapper):
