@@ -77,7 +77,7 @@ class Settings:
     epochs: int = 2
     early: float = 0.7
     num_envs: int = 64
-    steps: int = 3_200
+    steps: int = 1_920
     real_envs: int = 5
     first: float = 0.1
 
@@ -90,8 +90,8 @@ class Settings:
         return asdict(self)
 
 
-RATES = {"ppo": (0.03, 0.1, 0.3, 1.0), "group": (0.03, 0.1, 0.3, 1.0)}
-ENTROPIES = {"ppo": (0.01, 0.1, 0.3), "group": (0.0, 0.003, 0.01)}
+RATES = (0.1, 0.3, 1.0)
+ENTROPIES = {"ppo": (0.01, 0.1), "group": (0.001, 0.01)}
 """PPO's advantages have a standard deviation of 1, the group method's are in units of the reward."""
 EPOCHS = {"ppo": (2, 8), "group": (1, 4)}
 EARLY = (0.7, 0.0)
@@ -100,7 +100,7 @@ EARLY = (0.7, 0.0)
 def grid(trainer: str, *, executes_only: bool) -> list[Settings]:
     """The grid of an arm: learning rate x entropy, and passes over a rollout for the arm that has few of them."""
     epochs: Sequence[int] = EPOCHS[trainer] if executes_only else EPOCHS[trainer][:1]
-    return [Settings(*each) for each in product(RATES[trainer], ENTROPIES[trainer], epochs)]
+    return [Settings(*each) for each in product(RATES, ENTROPIES[trainer], epochs)]
 
 
 def key(setting: str, trainer: str, arm: str, budget: int) -> str:
