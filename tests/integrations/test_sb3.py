@@ -118,6 +118,22 @@ def test_steps_of_unknown_reward_and_those_before_them_are_left_out() -> None:
     venv.close()
 
 
+@pytest.mark.parametrize("unknown", [0, 1, 21, 23, 40, 71])
+def test_no_minibatch_is_a_small_remainder(unknown: int) -> None:
+    venv = sb3.to_vec_env(WorldModelVectorEnv("CartPole-v1", Drift(step=0.001), num_envs=16, anchors=0.0, max_model_steps=2))
+    model = ppo(venv)  # 96 steps a rollout
+    model.learn(96)
+    buffer: Any = model.rollout_buffer
+    buffer.usable = np.arange(96).reshape(6, 16) >= unknown
+    buffer.generator_ready = True
+    sizes = [len(rows.observations) for rows in buffer.get(24)]
+    assert sum(sizes) == 96 - unknown
+    assert max(sizes) - min(sizes) <= 1
+    assert 16 <= min(sizes) <= max(sizes) <= 36
+    assert [len(rows.observations) for rows in buffer.get(None)] == [96 - unknown]
+    venv.close()
+
+
 def test_a_rollout_without_a_single_known_reward_is_a_clear_error() -> None:
     class Lost(Bandit):
         def execute(self, attempt: Any) -> Any:

@@ -124,14 +124,20 @@ class WeightedBuffer:
     def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
         """Minibatches of the usable steps and of the late ones, in random order.
 
+        Late and unknown steps make the number of steps a multiple of nothing. A remainder of a few steps would be normalised among
+        themselves and change the policy as much as a whole minibatch, so that all minibatches are made of nearly equal size.
+
+        Args:
+            batch_size: steps of a minibatch, about: n steps come in round(n / batch_size) of them. None is one of all.
+
         Raises:
             RuntimeError: there is not one.
         """
         next(super().get(None))  # type: ignore[misc]  # SB3's own flattens the arrays, once
         self._append_late()
         order = self._order()
-        for start in range(0, len(order), batch_size or len(order)):
-            yield self._get_samples(order[start : start + (batch_size or len(order))])  # type: ignore[attr-defined]
+        for rows in np.array_split(order, max(1, round(len(order) / (batch_size or len(order))))):
+            yield self._get_samples(rows)  # type: ignore[attr-defined]
 
     def _append_late(self) -> None:
         """Put the late steps behind the flattened arrays."""
