@@ -17,7 +17,7 @@ import gzip
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from wmrl_gym.envs.autoresearch import load_task
 from wmrl_gym.envs.autoresearch.design.code import render_design
 from wmrl_gym.envs.autoresearch.design.space import NVEC, SLOTS
-from wmrl_gym.envs.autoresearch.embedded.recipes import HELD_OUT_TASKS, RECIPES
+from wmrl_gym.envs.autoresearch.embedded.recipes import HELD_OUT_TASKS as HELD_OUT_TASKS
+from wmrl_gym.envs.autoresearch.embedded.recipes import RECIPES
 from wmrl_gym.envs.autoresearch.rules import STATUSES
 from wmrl_gym.envs.autoresearch.tasks.format import Task
 from wmrl_gym.envs.autoresearch.verdict import Verdict
@@ -108,9 +109,7 @@ def load_grid(task: str) -> Grid:
         FileNotFoundError: nothing was recorded of the task.
         ValueError: what was recorded is of other rows than the task has now.
     """
-    loaded = load_task(task)
-    known = {each.digest: each for each in read(task)}
-    found = [known[digest_of(render_design(loaded, design))] for design in grid_designs()]
+    loaded, found = load_task(task), grid_executions(task)
 
     def shaped(values: Iterable[float]) -> NDArray[np.float64]:
         return np.array(list(values), dtype=np.float64).reshape(GRID_SHAPE)
@@ -123,6 +122,25 @@ def load_grid(task: str) -> Grid:
         test=shaped(each.verdict.test for each in found),
         cpu_s=shaped(each.cpu_s for each in found),
     )
+
+
+def grid_executions(task: str, *, folder: Path = FOLDER) -> list[Execution]:
+    """The execution of each design of the grid, in their order; designs that are the same script share it.
+
+    Raises:
+        KeyError: a design has not been executed yet.
+        FileNotFoundError: nothing was recorded of the task.
+        ValueError: what was recorded is of other rows than the task has now.
+    """
+    loaded, known = load_task(task), {each.digest: each for each in read(task, folder=folder)}
+    digests = [digest_of(render_design(loaded, design)) for design in grid_designs()]
+    missing = sum(digest not in known for digest in digests)
+    if missing:
+        raise KeyError(
+            f"{missing} of {len(digests)} designs of {task} were not executed: run python -m benchmarks.record_executions"
+        )
+    pairs = zip(digests, grid_designs(), strict=True)
+    return [replace(known[digest], design=tuple(design.tolist())) for digest, design in pairs]
 
 
 def read(task: str, *, folder: Path = FOLDER) -> list[Execution]:
@@ -196,8 +214,8 @@ def _execution(line: dict[str, Any]) -> Execution:
     scores = [np.nan if whole[part] is None else whole[part] for part in ("validation", "test")]
     texts = (whole[name] for name in ("ended", "problem", "stdout", "stderr"))
     verdict = Verdict(STATUSES.index(whole["status"]), scores[0], scores[1], *texts)
-    own = (whole[name] for name in ("code", "digest", "episode", "turn", "cpu_s"))
-    return Execution(whole["kind"], tuple(whole["design"]), *own, verdict)
+    own = {name: whole[name] for name in ("kind", "code", "digest", "episode", "turn", "cpu_s")}
+    return Execution(design=tuple(whole["design"]), verdict=verdict, **own)
 
 
 def all_of(tasks: Iterable[str], *, folder: Path = FOLDER) -> Iterator[tuple[Task, Execution]]:

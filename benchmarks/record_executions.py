@@ -15,13 +15,14 @@ import sysconfig
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks.executions import (
     FOLDER,
@@ -41,6 +42,7 @@ from wmrl_gym.envs.autoresearch.design.space import NVEC
 from wmrl_gym.envs.autoresearch.tasks.format import Task
 from wmrl_gym.envs.autoresearch.text_env import AutoResearchText
 from wmrl_gym.envs.autoresearch.verdict import Verdict, judge
+from wmrl_gym.files import locked
 from wmrl_gym.sandbox import Limits, Sandbox, make_sandbox
 
 ItemT = TypeVar("ItemT")
@@ -81,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if kind == "random" and name in HELD_OUT_TASKS:
                     continue
                 began, bar = perf_counter(), progress.add_task(f"{kind:6} {name}", total=None)
-                recorder = Recorder(name, sandbox, lambda done, total, bar=bar: progress.update(bar, completed=done, total=total))
+                recorder = Recorder(name, sandbox, partial(_moved, progress, bar))
                 if kind == "agent":
                     episodes = chosen.held_out_episodes if name in HELD_OUT_TASKS else chosen.episodes
                     new = recorder.episodes(episodes, seed=chosen.seed, pool=pool)
@@ -93,6 +95,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         sandbox.close()
     return 0
+
+
+def _moved(progress: Progress, bar: TaskID, done: int, total: int) -> None:
+    progress.update(bar, completed=done, total=total)
 
 
 def random_designs(name: str, count: int, *, seed: int) -> NDArray[np.int64]:
@@ -113,12 +119,11 @@ class Recorder:
 
     def __init__(self, name: str, sandbox: Sandbox, tick: Callable[[int, int], None], *, folder: Path = FOLDER) -> None:
         self.task, self.sandbox, self.tick, self.folder = load_task(name), sandbox, tick, folder
-        there = (folder / f"{name}.jsonl.gz").is_file()
-        self.known = {each.digest: each for each in read(name, folder=folder)} if there else {}
+        self.known = self._recorded()
 
     def designs(self, kind: Kind, designs: NDArray[np.int64], pool: ThreadPoolExecutor) -> list[Execution]:
         """Execute designs, and return those that were new."""
-        code = {}
+        code: dict[str, tuple[str, tuple[int, ...]]] = {}
         for design in designs:
             text = render_design(self.task, design)
             code.setdefault(digest_of(text), (text, tuple(design.tolist())))
@@ -151,7 +156,8 @@ class Recorder:
     def _episode(self, logic: AutoResearchText, number: int, *, seed: int) -> list[Execution]:
         agent = ScriptedProposer(seed=_episode_seed(seed, self.task.spec.name, number), skill=(number % 5) / 4)
         observation, info = logic.start(np.zeros(1, np.int64))
-        state, new = logic.begin(observation, info), []
+        state = logic.begin(observation, info)
+        new: list[Execution] = []
         for turn in range(logic.rules.max_turns):
             attempt = logic.attempt(state, [agent.act({name: part[0] for name, part in observation.items()})])
             certain, outcome = logic.gate(attempt)
@@ -168,9 +174,16 @@ class Recorder:
         return new
 
     def keep(self, executions: list[Execution]) -> None:
-        """Write executions down, with what is known already."""
-        self.known |= {each.digest: each for each in executions}
-        write(self.task.spec.name, self.known.values(), folder=self.folder)
+        """Write executions down, with what is known already, what another process has written since included."""
+        with locked(self.folder):
+            self.known = self._recorded() | self.known | {each.digest: each for each in executions}
+            write(self.task.spec.name, self.known.values(), folder=self.folder)
+
+    def _recorded(self) -> dict[str, Execution]:
+        name = self.task.spec.name
+        if not (self.folder / f"{name}.jsonl.gz").is_file():
+            return {}
+        return {each.digest: each for each in read(name, folder=self.folder)}
 
 
 def _chunks(items: list[ItemT], size: int) -> list[list[ItemT]]:

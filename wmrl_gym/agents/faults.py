@@ -9,6 +9,8 @@ import numpy as np
 
 from wmrl_gym.agents.brief import Brief
 
+_CALL = re.compile(r"\b(?!Voting)[A-Z]\w*(?:Classifier|Regressor|Regression|idge|Vectorizer|Imputer|Encoder|Scaler|NB|VC|VR)\(")
+"""A call that makes a transformer or a model, all of whose arguments are named."""
 Fault = Callable[[str, Brief, np.random.Generator], str]
 
 
@@ -47,10 +49,7 @@ def _missing_library(code: str, brief: Brief, rng: np.random.Generator) -> str:
 
 
 def _unknown_keyword(code: str, brief: Brief, rng: np.random.Generator) -> str:
-    calls = list(
-        re.finditer(r"\b[A-Z]\w+(?:Classifier|Regressor|Regression|Ridge|Vectorizer|Imputer|Encoder|Scaler|NB|SVC|SVR)\(", code)
-    )
-    calls = calls or list(re.finditer(r"read_csv\(", code))
+    calls = list(re.finditer(_CALL, code))
     end = calls[int(rng.integers(len(calls)))].end()
     wrong = str(rng.choice(["n_job=2", "normalize=True", "sparse=False", "max_dept=4", "verbosity=1"]))
     return f"{code[:end]}{wrong}{'' if code[end] == ')' else ', '}{code[end:]}"

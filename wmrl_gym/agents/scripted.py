@@ -36,8 +36,8 @@ class ScriptedProposer:
     Raises:
         ValueError: a skill outside [0, 1].
 
-    >>> proposer = ScriptedProposer(seed=1)
-    >>> task = "Predict 'fare' for each row. Metric: mae (smaller).\nThe submission is a csv with the columns id, fare."
+    >>> proposer = ScriptedProposer(seed=2)
+    >>> task = "Predict 'fare' for each row. Metric: mae (smaller).\\nThe submission is a csv with the columns id, fare."
     >>> "```python" in proposer.act({"task": task, "feedback": "", "turn": 0})
     True
     """

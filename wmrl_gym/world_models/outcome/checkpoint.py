@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,29 @@ _OUTCOME_ARRAYS = ("status", "value", "shown", "known", "cpu_s", "wall_s")
 
 
 @dataclass(frozen=True, slots=True)
+class Transfer:
+    """What a model that came fitted knows of its doubt about contexts never seen, measured by leaving each known one out.
+
+    Args:
+        executions: that it came with; what is numbered from there on is its own.
+        noise: variance of the value that nothing explains.
+        slope: variance of the value's error for each unit of the trees' variance.
+        temperature: of the statuses' probabilities.
+        mixing: of base rates into them.
+    """
+
+    executions: int
+    noise: float
+    slope: float
+    temperature: float
+    mixing: float
+
+    def as_json(self) -> dict[str, Any]:
+        """It as json, its arguments by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
 class Saved:
     """All that a checkpoint of an outcome model holds.
 
@@ -37,6 +60,7 @@ class Saved:
         columns: where in the features each context stands, (start, stop); None where none does.
         evidence: the executed attempts.
         vectors: what the encoder remembers about them.
+        transfer: of a model that came fitted; None otherwise.
     """
 
     settings: dict[str, Any]
@@ -48,11 +72,13 @@ class Saved:
     columns: tuple[int, int] | None
     evidence: Evidence | None
     vectors: NDArray[np.float32] | None
+    transfer: Transfer | None = None
 
     def write(self, folder: Path) -> None:
         """Write it below ``folder``, which is made where it is missing."""
         document: dict[str, Any] = {"settings": self.settings, "encoder": self.encoder, "executions": self.executions}
         document |= {"trained_on": self.span, "statuses": self.statuses, "contexts": self.contexts, "columns": self.columns}
+        document |= {} if self.transfer is None else {"transfer": self.transfer.as_json()}
         arrays: dict[str, NDArray[Any]] = {}
         if self.evidence is not None:
             evidence, outcome = self.evidence, self.evidence.outcome
@@ -86,6 +112,7 @@ class Saved:
                 None if columns is None else (columns[0], columns[1]),
                 evidence,
                 arrays.get("vectors"),
+                Transfer(**document["transfer"]) if "transfer" in document else None,
             )
 
     def encoder_like(self, given: TextEncoder) -> TextEncoder:

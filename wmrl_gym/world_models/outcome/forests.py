@@ -93,7 +93,7 @@ class StatusCalibration:
         return tried[best if losses[best] < losses[0] - _CLEARLY else 0]
 
 
-_FEW = 30
+_FEW = FEW = 30
 _LEAST = 0.01
 """Mixed in at least."""
 _CLEARLY = 0.03
@@ -209,23 +209,34 @@ class Growth:
         return BaggedTrees(self.n_trees, seed=self.seed + another, min_leaf=self.min_leaf, max_features=self.max_features)
 
 
-def fit(evidence: Evidence, stages: Stages, *, encoder: TextEncoder, growth: Growth, min_executions: int) -> Fit:
-    """Fit both stages, and the doubt of both together, on executed attempts."""
+def fit(
+    evidence: Evidence, stages: Stages, *, encoder: TextEncoder, growth: Growth, min_executions: int, judged_from: int = 0
+) -> Fit:
+    """Fit both stages, and the doubt of both together, on executed attempts; doubt on those numbered from ``judged_from``."""
     fitted = encoder.fitted_on(evidence.text.tolist()) if any(evidence.text) else encoder.fitted_on([])
     x = encode(fitted, evidence.features, evidence.text.tolist())
     span = np.ptp(x, axis=0)
     status, value = evidence.outcome.status, evidence.outcome.value
     chances = growth.trees().fit(x, np.eye(len(stages.fixed))[status])
-    unseen = np.isfinite(chances.held_out_mean).all(axis=1)
+    judged = evidence.number >= judged_from
+    unseen = judged & np.isfinite(chances.held_out_mean).all(axis=1)
     calibration = StatusCalibration.fitted(chances.held_out_mean[unseen], status[unseen])
     scored = stages.open[status]
     trees = growth.trees(1).fit(x[scored], value[scored]) if scored.sum() >= 2 else None
     scale = np.where(span == 0, 1.0, span).astype(np.float32)
     whole = Fit(fitted, x, scale, marked(x, scale), chances, calibration, trees)
-    return _with_doubt(whole, stages, status, value=value, min_executions=min_executions)
+    return _with_doubt(whole, stages, status, value=value, judged=judged, min_executions=min_executions)
 
 
-def _with_doubt(whole: Fit, stages: Stages, status: NDArray[np.int64], *, value: NDArray[np.float64], min_executions: int) -> Fit:
+def _with_doubt(
+    whole: Fit,
+    stages: Stages,
+    status: NDArray[np.int64],
+    *,
+    value: NDArray[np.float64],
+    judged: NDArray[np.bool_],
+    min_executions: int,
+) -> Fit:
     """Fit ``error^2 ~ noise + slope variance`` on what the trees that never saw a row say of it."""
     mean, variance = stages.guess(len(value))
     if whole.value is not None:
@@ -237,7 +248,7 @@ def _with_doubt(whole: Fit, stages: Stages, status: NDArray[np.int64], *, value:
     unseen: NDArray[np.bool_] = np.asarray(np.isfinite(chances).all(axis=1))
     calibrated = whole.calibration(np.where(unseen[:, None], chances, 1.0))
     mean, variance = stages.mix(chances, mean, variance)
-    honest = np.isfinite(mean) & np.isfinite(variance)
+    honest = judged & np.isfinite(mean) & np.isfinite(variance)
     if honest.sum() < min_executions:
         return replace(whole, noise=PRIOR_STD**2, slope=0.0)
     error2 = (value - mean)[honest] ** 2

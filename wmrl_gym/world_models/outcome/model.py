@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -17,9 +18,21 @@ from wmrl_gym.factored import Outcome
 from wmrl_gym.randomness import draw
 from wmrl_gym.world_models.attempts import AttemptModel, PredictedOutcomes
 from wmrl_gym.world_models.base import DataSpan, Interface, WorldModelError
-from wmrl_gym.world_models.outcome.checkpoint import SETTINGS, Saved
+from wmrl_gym.world_models.outcome.checkpoint import SETTINGS, Saved, Transfer
 from wmrl_gym.world_models.outcome.encoders import HashingEncoder, NoEncoder, TextEncoder, TfidfEncoder
-from wmrl_gym.world_models.outcome.forests import PRIOR_STD, Evidence, Fit, Growth, Stages, encode, fit, objects
+from wmrl_gym.world_models.outcome.forests import (
+    FEW,
+    PRIOR_STD,
+    Evidence,
+    Fit,
+    Growth,
+    Stages,
+    StatusCalibration,
+    encode,
+    fit,
+    objects,
+)
+from wmrl_gym.world_models.outcome.pretrained import Pretrained
 
 EncoderChoice = Literal["tfidf", "hashing", "none"]
 _BY_NAME: dict[str, type[TextEncoder]] = {each.kind: each for each in (TfidfEncoder, HashingEncoder, NoEncoder)}
@@ -103,7 +116,28 @@ class OutcomeModel(AttemptModel):
         self.neighbours, self.capacity, self.sample, self.seed = neighbours, capacity, sample, seed
         self.descriptors, self.min_leaf, self.max_features = descriptors, min_leaf, max_features
         self._learnt = Knowledge(None, 0, None)
-        self._waiting: Saved | None = None
+        self._waiting: Saved | Pretrained | None = None
+        self._transfer: Transfer | None = None
+
+    @classmethod
+    def pretrained(cls, *, without: str | Sequence[str] = (), seed: int = 0, neighbours: int | None = None) -> OutcomeModel:
+        """A model that knows the embedded training tasks of AutoResearch, and so something of any other task.
+
+        It was fitted on recorded executions of designs and of scripts, for the design environment and the text environment; the
+        trees grow from them when it meets its environment, in a second or two. It can be used at once, and goes on learning.
+
+        Args:
+            without: a task's name, or several, whose executions it is not to know, for a study on that task.
+            seed: of the forests.
+            neighbours: how many executed attempts ``info`` lists; None is three where observations hold text, else 0.
+
+        Raises:
+            WorldModelError: when it is bound to an environment that is not AutoResearch.
+            ValueError: then, for a task to be left out that it does not know.
+        """
+        model = cls(seed=seed, neighbours=neighbours)
+        model._waiting = Pretrained((without,) if isinstance(without, str) else tuple(without))
+        return model
 
     @property
     def executions(self) -> int:
@@ -132,7 +166,10 @@ class OutcomeModel(AttemptModel):
         super().bind(interface)
         values = np.append(self._fixed, self.factored.open_values or self.factored.reward_range)
         self._stages = Stages(self._fixed, (float(np.nanmin(values)), float(np.nanmax(values))))
-        if self._waiting is not None:
+        if isinstance(self._waiting, Pretrained):
+            saved = self._waiting.saved_for(self.factored)
+            self._adopt(replace(saved, settings=saved.settings | {"seed": self.seed, "neighbours": self.neighbours}))
+        if isinstance(self._waiting, Saved):
             self._take_over(self._waiting)  # loaded before it knew the environment
 
     def execution(self, number: int) -> tuple[str, Outcome]:
@@ -205,7 +242,22 @@ class OutcomeModel(AttemptModel):
         if len(evidence.text) < self.min_executions:
             return None
         growth = Growth(self.n_trees, self.seed, self.min_leaf, self.max_features)
-        return fit(evidence, self._stages, encoder=self.encoder, growth=growth, min_executions=self.min_executions)
+        transfer, judged_from = self._transfer, 0
+        if transfer is not None and (evidence.number >= transfer.executions).sum() >= FEW:
+            judged_from, transfer = transfer.executions, None
+        found = fit(
+            evidence,
+            self._stages,
+            encoder=self.encoder,
+            growth=growth,
+            min_executions=self.min_executions,
+            judged_from=judged_from,
+        )
+        if transfer is None:
+            return found
+        # Rows of tasks that it knows say nothing of its doubt about others.
+        calibration = StatusCalibration(transfer.temperature, transfer.mixing, found.calibration.base)
+        return replace(found, noise=transfer.noise, slope=transfer.slope, calibration=calibration)
 
     def _features(self, attempt: Any) -> NDArray[np.float32]:
         """What the model may know of each attempt before it runs, but for its text: float32, shape (B, F)."""
@@ -285,6 +337,7 @@ class OutcomeModel(AttemptModel):
             None if columns is None else (columns.start, columns.stop),
             evidence,
             None if evidence is None else self.encoder.remembered(evidence.text.tolist()),
+            self._transfer,
         )
         saved.write(Path(path))
 
@@ -296,13 +349,16 @@ class OutcomeModel(AttemptModel):
         Raises:
             WorldModelError: the folder holds no such model, or one that other features or another network made.
         """
-        saved = Saved.read(Path(path))
+        self._adopt(Saved.read(Path(path)))
+        if self.interface is not None and isinstance(self._waiting, Saved):
+            self._take_over(self._waiting)
+
+    def _adopt(self, saved: Saved) -> None:
+        """Take the settings of what was saved, which waits until the environment is known."""
         self.encoder = saved.encoder_like(self.encoder)
         for name, value in saved.settings.items():
             setattr(self, name, value)
-        self._learnt, self._waiting = Knowledge(None, saved.executions, None), saved
-        if self.interface is not None:
-            self._take_over(saved)
+        self._learnt, self._waiting, self._transfer = Knowledge(None, saved.executions, None), saved, saved.transfer
 
     def _take_over(self, saved: Saved) -> None:
         evidence = saved.evidence_for(self.factored)
