@@ -29,6 +29,7 @@ class Batch:
         by_episode: anchors chosen one by one.
         noise: the noise's standard deviation, as a model that knows it would report it.
         arms: what was done, int64.
+        phi: what is known of each arm in each context, shape (S, C, A, D).
     """
 
     x: Array
@@ -37,6 +38,7 @@ class Batch:
     by_episode: Mask
     noise: Array
     arms: NDArray[np.int64]
+    phi: Array | None = None
 
 
 def grpo(reward: Array) -> Array:

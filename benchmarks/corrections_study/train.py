@@ -81,7 +81,7 @@ def roll_out(worlds: Worlds, scenario: Scenario, policy: Array, draws: Draws, do
     noise = np.broadcast_to(sigma, arms.shape).astype(np.float32)
     x = np.clip(np.take_along_axis(table, arms, -1) + noise * draws.noise, 0.0, 1.0).astype(np.float32)
     r = np.take_along_axis(worlds.truth, arms, -1)
-    return Batch(x, r, draws.by_group, draws.by_episode, noise, arms), arms
+    return Batch(x, r, draws.by_group, draws.by_episode, noise, arms, worlds.phi), arms
 
 
 def coefficients(advantage: Array, arms: NDArray[np.int64], policy: Array) -> Array:

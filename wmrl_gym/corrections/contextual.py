@@ -6,6 +6,7 @@ predicts alike. So what f leaves, r - f(x), is regressed on features of what was
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from wmrl_gym.corrections.anchor_pairs import Floats, Ints, as_floats, as_ints
 from wmrl_gym.corrections.gaussian_process import GaussianProcess, Kernel
 from wmrl_gym.corrections.online_calibration import OnlineCalibration
 
+_COLUMNS = ("predicted", "real", "context", "features", "key")
 _LEAST = 6
 """Pairs before anything is regressed on features."""
-_NOISE = 0.02
-"""First guess of a pair's noise, for a reward of range 1: that of a smooth f."""
+_NOISE = 0.005
+"""First guess of the variance of a pair's noise, for a reward of range 1: a standard deviation of .07."""
 
 
 def trusted(gains: Floats) -> float:
@@ -34,12 +36,13 @@ def trusted(gains: Floats) -> float:
 
 
 class ContextualCalibration(OnlineCalibration):
-    """A calibration that knows what was done: ``f(x) + share * delta(features)``, clipped to the reward's range.
+    """A calibration that knows what was done: ``(1 - share) f(x) + share (b(x) + delta(features))``, clipped to the range.
 
-    f is :class:`SmoothMonotone`, delta a Gaussian process on the residuals that f leaves (:class:`GaussianProcess`: zero mean, so
-    no correction where nothing is known). ``share`` is in [0, 1], by how well delta predicts the residual of each pair from all
-    the others: where the features explain nothing, or pairs are too few to tell, it is 0, and the map f alone. Without a pair it
-    is the identity, bit for bit, clipped to the range.
+    f is :class:`SmoothMonotone`; delta is a Gaussian process on the residuals that b leaves (:class:`GaussianProcess`: zero mean,
+    so no correction where nothing is known). b is f, or the prediction x itself: a bias that features explain is noise to f,
+    against which it flattens itself. Which, and ``share``, in [0, 1], follow from how well each pair is predicted by all others:
+    where the features explain nothing, or pairs are too few to tell, the share is 0, and the map f alone. Without a pair it is
+    the identity, bit for bit, clipped to the range.
 
     Pairs and predictions whose features are not known (NaN) are f's alone.
 
@@ -65,8 +68,9 @@ class ContextualCalibration(OnlineCalibration):
         self.inducing = int(inducing)
         self.share = 0.0
         """How much of delta is applied."""
-        self._kept: tuple[Floats, Floats, Ints, Floats] | None = None
+        self._kept: tuple[Floats, Floats, Ints, Floats, Ints] | None = None
         self._process: GaussianProcess | None = None
+        self._on_f = True
         self._chosen_at = 0
         self._gained: Floats = np.zeros(0)
 
@@ -75,7 +79,15 @@ class ContextualCalibration(OnlineCalibration):
         """How sure it is, in [0, 1], that predictions err by more than noise: of f or of delta, the surer."""
         return max(self.share, trusted(self._gained))
 
-    def push(self, predicted: ArrayLike, real: ArrayLike, *, context: ArrayLike | None = None, features: Any = None) -> None:
+    def push(
+        self,
+        predicted: ArrayLike,
+        real: ArrayLike,
+        *,
+        context: ArrayLike | None = None,
+        features: Any = None,
+        key: ArrayLike | None = None,
+    ) -> None:
         """Learn from anchor pairs; see :meth:`OnlineCalibration.push`.
 
         Args:
@@ -83,6 +95,7 @@ class ContextualCalibration(OnlineCalibration):
             real: real rewards, float64, shape (B,), NaN where unknown.
             context: int64, shape (B,).
             features: what was done, float64, shape (B, F), rows of NaN where that is not known; None knows nothing.
+            key: int64, shape (B,): by which :meth:`repredict` finds a pair again; negative where it never will.
 
         Raises:
             ValueError: a reward outside the declared range, or features of another width than before.
@@ -90,6 +103,7 @@ class ContextualCalibration(OnlineCalibration):
         x = as_floats("predicted", predicted)
         r, c = as_floats("real", real, size=x.size), as_ints("context", context, size=x.size)
         z = self._checked(features, x.size)
+        k = np.full(x.size, -1, np.int64) if key is None else as_ints("key", key, size=x.size)
         ok = np.isfinite(x) & np.isfinite(r)
         if self.n_pairs and ok.any():
             before = super().predict(x[ok], context=c[ok])
@@ -97,7 +111,7 @@ class ContextualCalibration(OnlineCalibration):
         super().push(x, r, context=c)
         if z is not None:
             known = ok & np.isfinite(z).all(axis=1)
-            self._keep(x[known], r[known], c[known], z[known])
+            self._keep((x[known], r[known], c[known], z[known], k[known]))
             if known.any():
                 self._regress()
 
@@ -112,28 +126,74 @@ class ContextualCalibration(OnlineCalibration):
             raise ValueError(f"features must have {self._kept[3].shape[1]} columns as before, got {z.shape[1]}")
         return z
 
-    def _keep(self, x: Floats, r: Floats, c: Ints, z: Floats) -> None:
-        new = (x, r, c, z)
+    def _keep(self, new: tuple[Floats, Floats, Ints, Floats, Ints]) -> None:
         if self._kept is not None:
             new = tuple(np.concatenate(parts) for parts in zip(self._kept, new, strict=True))  # type: ignore[assignment]
         self._kept = tuple(part[-self.inducing :] for part in new)  # type: ignore[assignment]
 
-    def _regress(self, kernel: Kernel | None = None) -> None:
-        """Fit delta to what f leaves of the kept pairs, and judge it by what it says of each pair unseen."""
-        assert self._kept is not None
-        x, r, c, z = self._kept
-        if len(x) < _LEAST or self._calibrator is None:
+    def _regress(self, chosen: tuple[bool, Kernel] | None = None) -> None:
+        """Fit delta to the kept pairs, and judge it by what it says of each pair unseen.
+
+        Args:
+            chosen: whether delta is added to f, or to the prediction itself, and the kernel; None chooses, once pairs are by an
+                eighth more than when that was done last.
+        """
+        if self._kept is None or len(self._kept[0]) < _LEAST or self._calibrator is None:
             return
-        target = r - super().predict(x, context=c)
-        if kernel is None and self._process is not None and self.n_pairs < self._chosen_at + self._chosen_at // 8:
-            kernel = self._process.kernel
-        elif kernel is None:
+        if chosen is None and self._process is not None and self.n_pairs < self._chosen_at + self._chosen_at // 8:
+            chosen = self._on_f, self._process.kernel
+        if chosen is not None:
+            tried = [self._tried(*chosen)]
+        else:
             self._chosen_at = self.n_pairs
-        self._process = GaussianProcess(z, target, noise=_NOISE * self._width() ** 2, kernel=kernel)
-        said = self._process.held_out()
+            tried = [self._tried(True, None), self._tried(False, None)]
+        self._on_f, self._process, self.share, _ = min(tried, key=lambda each: each[3])
+
+    def _tried(self, on_f: bool, kernel: Kernel | None) -> tuple[bool, GaussianProcess, float, float]:
+        """Delta on f or on the prediction: the process, its share, and the mean square of what is left of pairs held out."""
+        assert self._kept is not None
+        x, r, c, z, _ = self._kept
+        f = super().predict(x, context=c)
+        base = f if on_f else x
+        process = GaussianProcess(z, r - base, noise=_NOISE * self._width() ** 2, kernel=kernel)
+        said = process.held_out()
         total = float(said @ said)
-        best = min(max(float(said @ target) / total, 0.0), 1.0) if total > 0.0 else 0.0
-        self.share = best * trusted(target**2 - (target - best * said) ** 2) if best > 0.0 else 0.0
+        best = min(max(float(said @ (r - base)) / total, 0.0), 1.0) if total > 0.0 else 0.0
+        left = (r - base - best * said) ** 2
+        # Whatever delta is added to: what it has to be better than is f.
+        share = best * trusted((r - f) ** 2 - left) if best > 0.0 else 0.0
+        return on_f, process, share, float(left.mean())
+
+    @property
+    def keys(self) -> Ints:
+        """The keys of the pairs that delta is fitted to and that have one: int64, shape (n,)."""
+        return np.zeros(0, np.int64) if self._kept is None else self._kept[4][self._kept[4] >= 0]
+
+    def repredict(self, key: ArrayLike, predicted: ArrayLike, features: Any) -> None:
+        """The model has learnt, and would predict pairs otherwise today: f and delta are fitted anew.
+
+        f then knows of the newest pairs, which delta keeps, and no longer of older ones.
+
+        Args:
+            key: int64, shape (B,): as pairs were pushed with; others that are not kept are passed over.
+            predicted: float64, shape (B,): today's predictions, held out.
+            features: float64, shape (B, F).
+        """
+        k = np.atleast_1d(np.asarray(key, np.int64))
+        x, z = as_floats("predicted", predicted, size=k.size), self._checked(features, k.size)
+        if self._kept is None or z is None or self._make is None or self._calibrator is None:
+            return
+        at = {int(each): row for row, each in enumerate(self._kept[4]) if each >= 0}
+        usable = np.isfinite(x) & np.isfinite(z).all(axis=1)
+        rows = np.array([at.get(int(each), -1) if good else -1 for each, good in zip(k, usable, strict=True)], np.int64)
+        if not (rows >= 0).any():
+            return
+        old = tuple(part.copy() for part in self._kept)
+        old[0][rows[rows >= 0]], old[3][rows[rows >= 0]] = x[rows >= 0], z[rows >= 0]
+        self._kept = old  # type: ignore[assignment]
+        self._calibrator = self._make(self._calibrator.reward_range)
+        self._calibrator.push(*old[:3])
+        self._regress()
 
     def refit(self) -> None:
         """Fit f and delta now."""
@@ -149,13 +209,16 @@ class ContextualCalibration(OnlineCalibration):
             context: int64, shape (B,).
             features: float64, shape (B, F), rows of NaN where not known; None knows nothing, so that f alone is used.
         """
-        base = super().predict(predicted, context=context)
+        x = as_floats("predicted", predicted)
+        base = super().predict(x, context=context)
         z = self._checked(features, base.size)
         if z is None or self.share == 0.0 or self._process is None or self._calibrator is None:
             return base
-        known = np.isfinite(z).all(axis=1)
+        known = np.isfinite(z).all(axis=1) & np.isfinite(x)
         out = base.copy()
-        out[known] += self.share * self._process.predict(z[known])
+        delta = self._process.predict(z[known])
+        start = base[known] if self._on_f else x[known]
+        out[known] += self.share * (start + delta - base[known])
         low, high = self._calibrator.reward_range
         return np.minimum(np.maximum(out, low, out=out), high, out=out)
 
@@ -173,10 +236,10 @@ class ContextualCalibration(OnlineCalibration):
 
     def state_dict(self) -> dict[str, Any]:
         """Pairs with their features, the kernel, and f's own state."""
-        kernel = None if self._process is None else self._process.kernel
-        kept = None if self._kept is None else dict(zip(("predicted", "real", "context", "features"), self._kept, strict=True))
-        values = None if kernel is None else np.array([kernel.length, kernel.variance, kernel.offset, kernel.noise])
-        own = {"kept": kept, "kernel": values, "chosen_at": self._chosen_at, "gained": self._gained.copy()}
+        process = self._process
+        kept = None if self._kept is None else dict(zip(_COLUMNS, self._kept, strict=True))
+        kernel = None if process is None else np.array([float(self._on_f), *astuple(process.kernel)])
+        own = {"kept": kept, "kernel": kernel, "chosen_at": self._chosen_at, "gained": self._gained.copy()}
         return super().state_dict() | {"contextual": own}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -192,6 +255,8 @@ class ContextualCalibration(OnlineCalibration):
                 np.array(kept["real"], np.float64),
                 np.array(kept["context"], np.int64),
                 np.array(kept["features"], np.float64),
+                np.array(kept["key"], np.int64),
             )
         if own["kernel"] is not None:
-            self._regress(Kernel(*(float(value) for value in own["kernel"])))
+            on_f, *kernel = (float(value) for value in own["kernel"])
+            self._regress((bool(on_f), Kernel(*kernel)))

@@ -23,7 +23,7 @@ _GAINS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Variances of the process that are tried, in units of the noise's; besides 0."""
 _CHOSEN_ON = 96
 """Places on which these are chosen, evenly spread over all."""
-_NOISE_PAIRS = 4.0
+_NOISE_PAIRS = 2.0
 """Pseudo-pairs that the first guess of the noise counts for."""
 _WIDTH = 128
 """Columns beyond which features are projected at random; squared distances then err by an eighth."""
@@ -110,7 +110,7 @@ class GaussianProcess:
     Args:
         features: float64, shape (N, F), finite.
         target: float64, shape (N,), finite.
-        noise: first guess of the variance of one pair's noise, in squared units of the target; counts for 4 pairs.
+        noise: first guess of the variance of one pair's noise, in squared units of the target; counts for 2 pairs.
         kernel: to be used as it is; None chooses one.
 
     >>> z = np.linspace(0, 1, 40)[:, None]

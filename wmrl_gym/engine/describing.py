@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym import batch
+from wmrl_gym.engine.repredicting import Histories
 from wmrl_gym.factored import Factored
 from wmrl_gym.world_models import Interface, WorldModel
 from wmrl_gym.world_models.attempts import AttemptModel
@@ -58,10 +59,14 @@ class Descriptions:
         self._paid: NDArray[np.float64] = np.zeros((num_slots, 0))
         self._sum: NDArray[np.float64] = np.zeros((num_slots, 0))
         self._count: NDArray[np.int64] = np.zeros(num_slots, np.int64)
+        self.histories = None if self._factored is None else Histories(num_slots)
+        """The attempts behind the newest pairs; None where the environment is not factored."""
 
     def begin(self, slots: NDArray[np.int64], observation: Any) -> None:
         """Episodes begin in ``slots``."""
         self._count[slots] = 0
+        if self.histories is not None:
+            self.histories.begin(slots)
         self._see(slots, observation)
 
     def _see(self, slots: NDArray[np.int64], observation: Any) -> None:
@@ -104,15 +109,22 @@ class Descriptions:
         """The features of one step: float64, shape (n, F)."""
         if self._factored is not None:
             attempt = self._factored.attempt(state.inner, actions)
-            rows = np.asarray(self._factored.features(attempt), np.float64)
-            if self._encoder is None:
-                return rows
-            return np.hstack([rows, _vectors(self._encoder, self._factored.text(attempt))])
+            if self.histories is not None:
+                self.histories.step(slots, state.inner, attempt, state.context)
+            return self.of_attempts(attempt)
         observation = self._observation if len(slots) == self._num_slots else batch.take(self._observation, slots)
         if self._own is not None:
             return self._checked(self._own(observation, actions, info), len(slots))
         parts = [_numbers(space, value) for space, value in zip(self._spaces, (observation, actions), strict=True)]
         return np.concatenate(parts, axis=1)
+
+    def of_attempts(self, attempt: Any) -> NDArray[np.float64]:
+        """The features of attempts in a factored environment: float64, shape (n, F)."""
+        assert self._factored is not None
+        rows = np.asarray(self._factored.features(attempt), np.float64)
+        if self._encoder is None:
+            return rows
+        return np.hstack([rows, _vectors(self._encoder, self._factored.text(attempt))])
 
     def _checked(self, given: Any, n: int) -> NDArray[np.float64]:
         rows = np.asarray(given, np.float64)
@@ -127,13 +139,16 @@ class Descriptions:
     def state_dict(self) -> dict[str, Any]:
         """What was done so far in the episodes under way."""
         names = ("now", "_observation", "_paid", "_sum", "_count")
-        return {name.lstrip("_"): deepcopy(getattr(self, name)) for name in names}
+        own = {name.lstrip("_"): deepcopy(getattr(self, name)) for name in names}
+        return own | {"histories": None if self.histories is None else self.histories.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved state."""
         self.now = deepcopy(state["now"])
         self._observation = deepcopy(state["observation"])
         self._paid, self._sum, self._count = (state[name].copy() for name in ("paid", "sum", "count"))
+        if self.histories is not None and state["histories"] is not None:
+            self.histories.load_state_dict(state["histories"])
 
 
 def _lasting(encoder: Any) -> TextEncoder | None:

@@ -232,6 +232,7 @@ class Engine(Run):
         if pairs.any():
             pair[pairs] = self.ledger.numbers(int(pairs.sum()))
             result.info["pair"][pairs] = pair[pairs]
+            self.keep_attempts(pair[pairs], slots[pairs])
         self.recorder.step(slots, actions, prediction, pair, features=self.features_of(slots))
         over = result.terminated | result.truncated
         if over.any():

@@ -141,6 +141,11 @@ class Episodes:
             self.schedule.load_state_dict(state["schedule"])  # type: ignore[attr-defined]
 
 
+def run_of(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The runs that labels of groups are of: int64, shape (n,)."""
+    return labels >> _RUN
+
+
 _RUN = 40
 """Bits of a group's number below those of its run."""
 _INFO = ("anchor", "group", "propensity", "context")

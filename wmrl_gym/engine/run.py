@@ -9,16 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym import batch
+from wmrl_gym.corrections.anchor_pairs import Pairs
 from wmrl_gym.data import Transitions
 from wmrl_gym.engine.background import BackgroundAnchors, Verification
 from wmrl_gym.engine.describing import Descriptions, Features
-from wmrl_gym.engine.episodes import Episodes, Schedule
+from wmrl_gym.engine.episodes import Episodes, Schedule, run_of
 from wmrl_gym.engine.execution import RealExecution, RealStep
 from wmrl_gym.engine.learner import Learner, checked_prior, execute_random
 from wmrl_gym.engine.ledger import Cost, Late, Ledger
 from wmrl_gym.engine.options import EngineOptions
 from wmrl_gym.engine.recording import Recorder
+from wmrl_gym.engine.repredicting import Repredicted, key_of
 from wmrl_gym.world_models import Prediction, WorldModel, WorldModelError
+from wmrl_gym.world_models.attempts import AttemptModel
 from wmrl_gym.world_models.check import PredictionCheck
 
 _STATE_FORMAT = 2
@@ -187,7 +190,31 @@ class Run:
         self, at: NDArray[np.int64], prediction: Prediction, rows: NDArray[np.int64], real: NDArray[np.float64]
     ) -> NDArray[np.int64]:
         """Send pairs to the stream, see :meth:`~wmrl_gym.engine.ledger.Ledger.pair_up`."""
-        return self.ledger.pair_up(at, prediction, rows, real, features=self.features_of(at))
+        number = self.ledger.pair_up(at, prediction, rows, real, features=self.features_of(at))
+        self.keep_attempts(number, at)
+        return number
+
+    def keep_attempts(self, number: NDArray[np.int64], slots: NDArray[np.int64]) -> None:
+        """Keep what the pairs of these numbers, made in ``slots``, were predicted of, so that it can be predicted anew."""
+        if self.descriptions is not None and self.descriptions.histories is not None:
+            self.descriptions.histories.keep(key_of(number, self.episodes.run), slots)
+
+    def repredicted(self, keys: NDArray[np.int64]) -> Repredicted | None:
+        """What the model as it is now predicts of pairs, see :class:`~wmrl_gym.engine.repredicting.Repredicted`; None for none.
+
+        Args:
+            keys: int64, shape (N,): :meth:`keys_of` pairs.
+        """
+        known = self.descriptions
+        if known is None or known.histories is None or not isinstance(self.model, AttemptModel):
+            return None
+        with self.cost.timing("predict_s"):
+            return known.histories.again(keys, self.model, known.of_attempts)
+
+    @staticmethod
+    def keys_of(pairs: Pairs) -> NDArray[np.int64]:
+        """What tells pairs apart in all runs: int64, shape (N,)."""
+        return key_of(pairs.pair, run_of(pairs.group))
 
     def verify(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.bool_], dict[int, float]]:
         """Execute imagined episodes that were recorded, see :meth:`~wmrl_gym.engine.background.Verification.execute`."""

@@ -130,6 +130,7 @@ class Debiasing(Correction):
         self._stale = 0
         self._unconfirmed, self._verified = 0, 0
         self._inverse = (0, 1.0)
+        self._updates = 0
 
     @classmethod
     def check_order(cls, below: list[type[Correction]]) -> None:
@@ -165,7 +166,18 @@ class Debiasing(Correction):
             reward = np.where(imagined, calibrated, reward)
         # Only now may this step's own pairs be learnt from: otherwise f would have seen the truth it is to predict.
         self.learn()
+        self._refresh()
         return reward
+
+    def _refresh(self) -> None:
+        """Where the model has learnt, let it predict old pairs anew: a contextual correction is one of today's model."""
+        updates, calibration = self.engine.learner.updates, self.calibration
+        if updates == self._updates or not isinstance(calibration, ContextualCalibration):
+            return
+        self._updates = updates
+        again = self.engine.repredicted(calibration.keys) if len(calibration.keys) else None
+        if again is not None and len(again.key):
+            calibration.repredict(again.key, again.predicted, again.features)
 
     def calibrated(
         self,
@@ -241,7 +253,7 @@ class Debiasing(Correction):
         self.residual.update(before, pairs.real, weight=self._evened(pairs.propensity))
         self.measures.update(pairs.predicted, before, pairs.real, group=pairs.group, context=context, propensity=pairs.propensity)
         if isinstance(calibration, ContextualCalibration):
-            calibration.push(pairs.predicted, pairs.real, context=context, features=done)
+            calibration.push(pairs.predicted, pairs.real, context=context, features=done, key=self.engine.keys_of(pairs))
         else:
             calibration.push(pairs.predicted, pairs.real, context=context)
         if self.guard is not None:

@@ -51,6 +51,8 @@ class Relabelling:
         kinds: dict[str, Any] = {"context": np.int64, "depth": np.int64, "pair": np.int64, "reward_valid": np.bool_}
         self.kept = {name: np.zeros(shape, kinds.get(name, np.float64)) for name in _KEPT}
         self.kept["pair"][:] = -1
+        self.features: NDArray[np.float32] | None = None
+        """What was done, shape (buffer_size, n_envs, F), where a contextual correction asks."""
         self._where: dict[int, tuple[int, int]] = {}
         if self.engine is not None:
             self.engine.collect_late()
@@ -64,6 +66,11 @@ class Relabelling:
             self._where.pop(number, None)
         for name in _KEPT:
             self.kept[name][pos] = last[name]
+        done = None if self.debiasing is None else self.debiasing.features_now
+        if done is not None:
+            if self.features is None:
+                self.features = np.full((*self.kept["pair"].shape, done.shape[1]), np.nan, np.float32)
+            self.features[pos] = done
         for slot in np.flatnonzero(last["pair"] >= 0).tolist():
             self._where[int(last["pair"][slot])] = (pos, slot)
         super().add(*args, **kwargs)  # type: ignore[misc]
@@ -108,7 +115,8 @@ class Relabelling:
         f = row["wm_reward"].copy()
         if self.debiasing is not None and predicted.any():
             columns = (row[name][predicted] for name in ("wm_reward", "wm_reward_std", "context", "depth"))
-            f[predicted] = self.debiasing.calibrated(*columns).value
+            done = None if self.features is None else self.features[step, slot][predicted].astype(np.float64)
+            f[predicted] = self.debiasing.calibrated(*columns, features=done).value
         reward = np.where(predicted, f, reward)
         reward[known] = row["real_reward"][known]
         both = known & predicted

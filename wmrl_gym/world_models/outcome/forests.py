@@ -38,6 +38,14 @@ class Evidence:
     outcome: Outcome
     number: NDArray[np.int64]
 
+    def rows_like(self, features: NDArray[np.float32], text: Sequence[str]) -> list[NDArray[np.int64]]:
+        """For each of B attempts the rows that hold the same one: B int64 arrays."""
+        rows: dict[tuple[bytes, str], list[int]] = {}
+        for at, (own, code) in enumerate(zip(np.ascontiguousarray(self.features), self.text, strict=True)):
+            rows.setdefault((own.tobytes(), code), []).append(at)
+        wanted = np.ascontiguousarray(features, self.features.dtype)
+        return [np.array(rows.get((own.tobytes(), code), ()), np.int64) for own, code in zip(wanted, text, strict=True)]
+
     def joined(self, newer: Evidence, *, capacity: int, seed: int) -> Evidence:
         """Both, at most ``capacity`` of them: what is too much goes at random from the older half, which thins out slowly."""
         whole = batch.concatenate([self, newer])

@@ -211,6 +211,28 @@ class OutcomeModel(AttemptModel):
         gated = self._gated(attempt, PredictedOutcomes(outcome, std, info))
         return replace(gated, outcome=self.factored.describe(attempt, gated.outcome)) if text else gated
 
+    def held_out_outcomes(self, attempt: Any, context: NDArray[np.int64]) -> PredictedOutcomes | None:
+        """What the trees say that did not see an execution; of one repeated often, those that saw its other executions."""
+        known, evidence = self._learnt.fit, self._learnt.evidence
+        if known is None or evidence is None or self.sample:
+            return None
+        features, text = self.factored.features(attempt), self.factored.text(attempt)
+        x = encode(known.encoder, features, text)
+        chances, (mean, variance) = self._chances(x), self._open_values(x)
+        scored = self._open[evidence.outcome.status]
+        place = np.cumsum(scored) - 1
+        for row, same in enumerate(evidence.rows_like(features, text)):
+            unseen = same[np.isfinite(known.chances.held_out_mean[same]).all(axis=1)]
+            if len(unseen):
+                chances[row] = known.chances.held_out_mean[unseen].mean(axis=0)
+            worth = same[scored[same]]
+            if known.value is not None and len(worth):
+                said = known.value.held_out_mean[place[worth], 0]
+                if np.isfinite(said).any():
+                    mean[row] = np.nanmean(said)
+        outcome, std = self._expect(x, chances, open_value=(mean, variance))
+        return self._gated(attempt, PredictedOutcomes(outcome, std))
+
     def update(self, transitions: Transitions, rng: np.random.Generator) -> dict[str, float]:
         return self.apply_update(self.compute_update(transitions, rng))
 
@@ -264,13 +286,24 @@ class OutcomeModel(AttemptModel):
         features = self.factored.features(attempt)
         return np.hstack([features, self.factored.descriptors(attempt)]) if self.descriptors else features
 
-    def _expect(self, x: NDArray[np.float32], chances: NDArray[np.float64]) -> tuple[Outcome, NDArray[np.float64]]:
+    def _open_values(self, x: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of the value where the status leaves it open, float64, shape (B,) each."""
+        known = self._learnt.fit
+        if known is None or known.value is None:
+            return self._stages.guess(len(x))
+        predicted, spread = known.value.predict(x)
+        return predicted[:, 0], spread[:, 0]
+
+    def _expect(
+        self,
+        x: NDArray[np.float32],
+        chances: NDArray[np.float64],
+        *,
+        open_value: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
+    ) -> tuple[Outcome, NDArray[np.float64]]:
         """Expected outcomes, and the standard deviation of their values' errors."""
         n, known = len(x), self._learnt.fit
-        open_mean, open_variance = self._stages.guess(n)
-        if known is not None and known.value is not None:
-            predicted, spread = known.value.predict(x)
-            open_mean, open_variance = predicted[:, 0], spread[:, 0]
+        open_mean, open_variance = self._open_values(x) if open_value is None else open_value
         mean, variance = self._stages.mix(chances, open_mean, open_variance)
         std = np.full(n, np.nan) if known is None else np.sqrt(known.noise + known.slope * variance)
         status = chances.argmax(axis=1)
