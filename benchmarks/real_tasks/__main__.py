@@ -18,7 +18,7 @@ from benchmarks.real_tasks.designs import Executed
 from benchmarks.real_tasks.models import Models
 from benchmarks.real_tasks.report import draw, show, summarise
 from benchmarks.real_tasks.run import Job, Rows, run, study_of
-from benchmarks.real_tasks.settings import BUDGETS, SETTINGS, TUNED_AT, Settings, key, tuned, write_tuned
+from benchmarks.real_tasks.settings import BUDGETS, SETTINGS, Settings, key, tuned, tuned_at, write_tuned
 from benchmarks.real_tasks.trainers import TRAINERS
 from benchmarks.real_tasks.tune import tune
 from wmrl_gym.envs.autoresearch.embedded.recipes import HELD_OUT_TASKS
@@ -105,7 +105,7 @@ def cells(given: argparse.Namespace) -> Iterator[tuple[str, str, str, int]]:
 
 def _tune(given: argparse.Namespace, rows: Rows, *, tables: Mapping[str, Executed], models: Models, console: Console) -> None:
     for setting, trainer, arm, budget in cells(given):
-        at = TUNED_AT.get(budget, 0)
+        at = tuned_at(arm, budget)
         name = key(setting, trainer, arm, at)
         table = tuned()
         entry = tune(setting, trainer, arm, budget=at, rows=rows, tables=tables, models=models, tell=console.print)
@@ -116,7 +116,7 @@ def jobs(given: argparse.Namespace, table: Mapping[str, dict[str, object]]) -> I
     """All runs that were asked for, seed by seed, so that an interrupted comparison has whole seeds."""
     for seed in range(given.seeds):
         for setting, trainer, arm, budget in cells(given):
-            entry = table.get(key(setting, trainer, arm, TUNED_AT.get(budget, 0)))
+            entry = table.get(key(setting, trainer, arm, tuned_at(arm, budget)))
             if entry is None:
                 warnings.warn(f"{setting} {trainer} {arm} at {budget} is not tuned: left out", stacklevel=2)
                 continue
@@ -129,8 +129,7 @@ def jobs(given: argparse.Namespace, table: Mapping[str, dict[str, object]]) -> I
 def _is_current(row: dict[str, object], table: Mapping[str, dict[str, object]]) -> bool:
     """Whether a row has the settings of the tuned table as it is now."""
     job: dict[str, object] = row["job"]  # type: ignore[assignment]
-    budget = int(job["budget"])  # type: ignore[call-overload]
-    at = 100 if budget in REAL_ONLY else TUNED_AT.get(budget, 0)
+    at = tuned_at(str(job["arm"]), int(job["budget"]))  # type: ignore[call-overload]
     entry = table.get(key(str(job["setting"]), str(job["trainer"]), str(job["arm"]), at))
     return entry is not None and entry["settings"] == job["settings"]
 

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from benchmarks.real_tasks.designs import Executed, ExecutedDesigns
+from benchmarks.real_tasks.designs import ExecutedDesigns
+from benchmarks.real_tasks.memory import RememberingCalibration
 from benchmarks.real_tasks.settings import GROUP, Settings
 from wmrl_gym.corrections import EarlySchedule
 from wmrl_gym.envs.factored_env import FactoredVectorEnv
@@ -51,11 +52,16 @@ def _preset(name: str) -> Callable[..., VectorEnv[Any, Any, Any]]:
 
 
 def _contextual(source: Any, model: OutcomeModel, **arguments: Any) -> VectorEnv[Any, Any, Any]:
-    return vector.OnlineDebiasing(WorldModelVectorEnv(source, model, **arguments), "contextual")  # type: ignore[arg-type]
+    return vector.OnlineDebiasing(WorldModelVectorEnv(source, model, **arguments), "contextual")
 
 
 def _contextual_residual(source: Any, model: OutcomeModel, **arguments: Any) -> VectorEnv[Any, Any, Any]:
     return vector.ResidualCorrection(_contextual(source, model, **arguments), 0.5)
+
+
+def _remembering(source: Any, model: OutcomeModel, **arguments: Any) -> VectorEnv[Any, Any, Any]:
+    envs = WorldModelVectorEnv(source, model, **arguments)
+    return vector.OnlineDebiasing(envs, RememberingCalibration(reward_range=source.reward_range))
 
 
 ARMS: dict[str, Arm] = {
@@ -68,19 +74,28 @@ ARMS: dict[str, Arm] = {
     "recommended": Arm("recommended (smooth f)", "#17becf", "both", 1, _preset("recommended")),
     "contextual": Arm("contextual", "#98df8a", "both", 1, _contextual),
     "contextual+residual": Arm("contextual + residual", "#2ca02c", "both", 1, _contextual_residual),
+    "memory": Arm("contextual + memory of what was executed", "#e377c2", "both", 1, _remembering),
     "ceiling": Arm("real rewards everywhere", "#000000", "everything"),
 }
 """In the order of tables."""
 
 
 def environments(
-    arm: Arm, table: Executed, *, model: OutcomeModel | None, settings: Settings, budget: int, warmup: int, learns: int, seed: int
+    arm: Arm,
+    source: ExecutedDesigns,
+    *,
+    model: OutcomeModel | None,
+    settings: Settings,
+    budget: int,
+    warmup: int,
+    learns: int,
+    seed: int,
 ) -> VectorEnv[Any, Any, Any]:
     """The vector environment that an arm trains on.
 
     Args:
         arm: it.
-        table: the task.
+        source: the task; arms that execute everything want it ``at_once``.
         model: the world model; not for arms without one.
         settings: of the policy and the schedule.
         budget: real executions of the run.
@@ -91,7 +106,7 @@ def environments(
     mode = AutoresetMode.SAME_STEP
     if arm.needs in ("executions", "everything"):
         count = settings.real_envs if arm.needs == "executions" else settings.num_envs
-        return FactoredVectorEnv(ExecutedDesigns(table, at_once=True), num_envs=count, autoreset_mode=mode)
+        return FactoredVectorEnv(source, num_envs=count, autoreset_mode=mode)
     assert model is not None
     anchors: Any = 0.0
     if arm.needs == "both":
@@ -100,7 +115,7 @@ def environments(
             left - left % arm.group, episodes=settings.steps, share=settings.early, first=settings.first, group_size=arm.group
         )
     return arm.around(
-        ExecutedDesigns(table),
+        source,
         model,
         num_envs=settings.num_envs,
         anchors=anchors,

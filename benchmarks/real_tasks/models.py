@@ -52,19 +52,35 @@ class Models:
 
     def __init__(self, tables: Mapping[str, Executed]) -> None:
         self.tables = tables
+        self._sources: dict[tuple[str, bool], ExecutedDesigns] = {}
+        self._as_shipped: dict[str, OutcomeModel] = {}
         self._pretrained = {task: self._elsewhere(task) for task in tables}
+
+    def source(self, task: str, *, at_once: bool) -> ExecutedDesigns:
+        """A task as an environment that has executed nothing yet; made once, since reading a task's data takes long."""
+        if (task, at_once) not in self._sources:
+            self._sources[task, at_once] = ExecutedDesigns(self.tables[task], at_once=at_once)
+        made = self._sources[task, at_once]
+        made.asked = 0
+        return made
 
     def fresh(self, task: str, setting: str, *, seed: int) -> OutcomeModel:
         """The world model of a run on a task: one that nothing else changes."""
         if not SETTINGS[setting].pretrained:
             return TabulatedModel(encoder="none", seed=seed, n_trees=24)
-        known = self._pretrained[task]
+        known = self._shipped(task) if SETTINGS[setting].shipped else self._pretrained[task]
         if not SETTINGS[setting].learns:
             return known
-        own = TabulatedModel(encoder="none", seed=seed)
-        bound(own, ExecutedDesigns(self.tables[task]))
+        own = TabulatedModel(encoder="none", descriptors=True, seed=seed)
+        bound(own, self.source(task, at_once=False))
         own.apply_update(known._learnt)
         return own
+
+    def _shipped(self, task: str) -> OutcomeModel:
+        """The model that comes with the package, on a task that it has not seen."""
+        if task not in self._as_shipped:
+            self._as_shipped[task] = bound(TabulatedModel.pretrained(), self.source(task, at_once=False))
+        return self._as_shipped[task]
 
     def predictions(self, task: str) -> NDArray[np.float64]:
         """What the pretrained model says of every design: float64, shape (225,)."""
@@ -74,9 +90,9 @@ class Models:
     def _elsewhere(self, task: str) -> OutcomeModel:
         """A model that knows the tables of all other tasks."""
         env = AutoResearchDesign([other for other in self.tables if other != task], max_turns=1)
-        there = bound(OutcomeModel(encoder="none"), env)
+        there = bound(OutcomeModel(encoder="none", descriptors=True), env)
         there.update(recorded(env, self.tables), np.random.default_rng(0))
-        here = bound(TabulatedModel(encoder="none"), ExecutedDesigns(self.tables[task]))
+        here = bound(TabulatedModel(encoder="none"), self.source(task, at_once=False))
         with tempfile.TemporaryDirectory() as folder:
             there.save(folder)
             here.load(folder)

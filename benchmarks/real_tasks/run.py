@@ -115,12 +115,13 @@ def run(job: Job, tables: Mapping[str, Executed], models: Models) -> dict[str, A
     began = process_time()
     arm, setting = ARMS[job.arm], SETTINGS[job.setting]
     warmup = setting.executions(job.budget) if arm.needs == "both" else job.budget if arm.needs == "model" else 0
-    parts = []
-    for task, table in tables.items():
+    parts, sources = [], []
+    for task in tables:
         model = models.fresh(task, job.setting, seed=job.seed) if arm.needs in ("model", "both") else None
+        source = models.source(task, at_once=arm.needs in ("executions", "everything"))
         made = environments(
             arm,
-            table,
+            source,
             model=model,
             settings=job.settings,
             budget=job.budget,
@@ -131,9 +132,9 @@ def run(job: Job, tables: Mapping[str, Executed], models: Models) -> dict[str, A
         if warmup and not setting.pretrained:
             made.unwrapped.warm_up(warmup)  # type: ignore[attr-defined]
         parts.append(made)
+        sources.append(source)
     envs = SideBySide(parts)
-    asked = [_source(part) for part in parts]
-    curve = Curve(np.stack([table.value for table in tables.values()]), lambda: sum(each.asked for each in asked))
+    curve = Curve(np.stack([table.value for table in tables.values()]), lambda: sum(each.asked for each in sources))
     total = job.budget if arm.needs == "executions" else job.settings.steps
     try:
         TRAINERS[job.trainer](envs, job.settings, curve, total=total, seed=job.seed)
@@ -146,9 +147,3 @@ def run(job: Job, tables: Mapping[str, Executed], models: Models) -> dict[str, A
         "hit": float(np.mean([p[models.predictions(t).argmax()] for t, p in zip(tables, curve.final, strict=True)])),
         "cpu_s": process_time() - began,
     }
-
-
-def _source(envs: Any) -> Any:
-    """The table that a part executes on."""
-    inner = envs.unwrapped
-    return inner.factored if hasattr(inner, "factored") else inner.engine.real.factored

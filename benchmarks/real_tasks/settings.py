@@ -15,8 +15,6 @@ GROUP = 5
 """Episodes a group of the arms with the paper's anchors: every budget is a multiple of it, so that none is left over."""
 BUDGETS = (30, 100, 200)
 """Real executions of a run on one task."""
-TUNED_AT = {30: 30, 100: 100, 200: 100}
-"""The budget at which settings were chosen, for each budget."""
 TUNING_SEEDS = (9000, 9001)
 FILE = Path(__file__).parent / "tuned.json"
 
@@ -28,6 +26,7 @@ class Setting:
     Args:
         what: in one sentence.
         pretrained: it knows other tasks before the run.
+        shipped: these are the training tasks, as OutcomeModel.pretrained() knows them; else the other held-out tasks' tables.
         warmup: share of the budget that is spent on random designs of the task before the run, for the model to be fitted on.
         least: at least so many of them.
         learns: executions between two updates of the model in the run; 0 leaves it as it is.
@@ -35,6 +34,7 @@ class Setting:
 
     what: str
     pretrained: bool = False
+    shipped: bool = False
     warmup: float = 0.0
     least: int = 0
     learns: int = 0
@@ -45,8 +45,9 @@ class Setting:
 
 
 SETTINGS: dict[str, Setting] = {
-    "transfer": Setting("the world model knows other tasks and stays as it is", pretrained=True),
-    "transfer-learning": Setting("the world model knows other tasks and learns from the anchors", pretrained=True, learns=16),
+    "transfer": Setting("the world model knows the other held-out tasks and stays as it is", pretrained=True),
+    "shipped": Setting("the world model is OutcomeModel.pretrained() and stays as it is", pretrained=True, shipped=True),
+    "transfer-learning": Setting("as in transfer, and learns from the anchors", pretrained=True, learns=16),
     "warm-up": Setting("the world model is fitted on random designs of the task and stays as it is", warmup=0.3, least=10),
     "learning": Setting(
         "the world model begins with ten random designs of the task and learns from the anchors", least=10, learns=16
@@ -106,6 +107,13 @@ def grid(trainer: str, *, executes_only: bool) -> list[Settings]:
 def key(setting: str, trainer: str, arm: str, budget: int) -> str:
     """Names an entry of the tuned table."""
     return f"{setting}/{trainer}/{arm}/{budget}"
+
+
+def tuned_at(arm: str, budget: int) -> int:
+    """The budget at which an arm's settings are chosen: real only at each of its own, up to 200, and all others at 30."""
+    if arm == "real":
+        return min(budget, max(BUDGETS))
+    return min(budget, min(BUDGETS))
 
 
 def tuned() -> dict[str, dict[str, Any]]:

@@ -197,7 +197,7 @@ def test_the_grid_is_the_same_for_all_arms_but_for_the_passes_of_the_one_that_on
 def test_anchors_come_in_the_groups_of_their_arm(name: str, group: int, tables: dict[str, Executed], models: Models) -> None:
     envs = environments(
         ARMS[name],
-        tables["diabetes"],
+        ExecutedDesigns(tables["diabetes"]),
         model=models.fresh("diabetes", "transfer", seed=0),
         settings=SMALL,
         budget=30,
