@@ -18,8 +18,8 @@ class WorldModelCallback(BaseCallback):
     """Logs, after every rollout, what all wrappers have to say: anchors, calibration error, weight, executions and seconds.
 
     It warns once when a policy of discrete actions settles before anchors can tell it anything: its entropy has fallen to half of
-    what it was in the first rollout, and fewer than ``least_pairs`` pairs have arrived. What the policy has settled on is then the
-    world model's word alone, and anchors that come later are hardly heard.
+    what it was in the first rollout, and fewer than ``least_pairs`` pairs have arrived. The policy has then settled on what the
+    world model says alone, and anchors that come later are hardly heard.
 
     Args:
         venv: the environment.
@@ -64,8 +64,8 @@ class WorldModelCallback(BaseCallback):
         elif entropy <= self._first_entropy / 2.0:
             self.least_pairs = 0
             warnings.warn(
-                f"the policy's entropy fell from {self._first_entropy:.2f} to {entropy:.2f} nats in {self._rollouts} rollouts, in "
-                f"which {pairs} anchor pairs arrived: it settles on what the world model says before anchors can correct that. "
+                f"the policy's entropy fell from {self._first_entropy:.2f} to {entropy:.2f} nats in {self._rollouts} rollouts, "
+                f"in which {pairs} anchor pairs arrived: it settles on what the world model says before anchors can correct that. "
                 "Spend anchors early (anchors=EarlySchedule(...)), or take more entropy or a smaller learning rate",
                 stacklevel=2,
             )
