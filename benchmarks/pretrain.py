@@ -43,7 +43,7 @@ from wmrl_gym.world_models.outcome.pretrained import FOLDER, KINDS, leave_out, w
 RESULTS = Path(__file__).parent / "results"
 DESIGN, TEXT = KINDS
 LOGICS: dict[str, Callable[..., Any]] = {DESIGN: AutoResearchDesign, TEXT: AutoResearchText}
-ENCODERS: dict[str, TextEncoder] = {DESIGN: NoEncoder(), TEXT: HashingEncoder(64)}
+ENCODERS: dict[str, TextEncoder] = {DESIGN: NoEncoder(), TEXT: HashingEncoder(256)}
 SETTINGS: dict[str, dict[str, Any]] = {
     kind: {
         "n_trees": 48,
@@ -92,11 +92,12 @@ def gathered(kind: str) -> Saved:
     return Saved(settings, ENCODERS[kind].settings(), n, {}, STATUSES, TRAIN_TASKS, columns, evidence, None, None)
 
 
-def without_descriptors(saved: Saved) -> Saved:
+def without_descriptors(saved: Saved, kind: str) -> Saved:
     """The same evidence for a model that asks for none."""
     assert saved.evidence is not None
-    width = LOGICS[DESIGN](["diabetes"]).descriptors(DesignAttempt(np.zeros(1, np.int64), grid_designs()[:1])).shape[1]
-    features = saved.evidence.features[:, :-width]
+    task = np.zeros(1, np.int64)
+    attempt: Any = DesignAttempt(task, grid_designs()[:1]) if kind == DESIGN else TextAttempt(task, np.full(1, CODE), ("",))
+    features = saved.evidence.features[:, : -LOGICS[kind](["diabetes"]).descriptors(attempt).shape[1]]
     return replace(saved, settings=saved.settings | {"descriptors": False}, evidence=replace(saved.evidence, features=features))
 
 
@@ -179,11 +180,9 @@ def means(asked: list[Asked]) -> dict[str, float]:
 def choose(kind: str) -> None:
     """Print what candidate settings reach on training tasks that are left out."""
     whole = gathered(kind)
-    plain = {"min_leaf": 1, "max_features": 0.5}
     candidates: dict[str, Saved] = {
         "as shipped": whole,
-        "no descriptors": without_descriptors(whole),
-        "leaves of one, half of the columns": replace(whole, settings=whole.settings | plain),
+        "no descriptors": without_descriptors(whole, kind),
         "leaves of one": replace(whole, settings=whole.settings | {"min_leaf": 1}),
         "leaves of eight": replace(whole, settings=whole.settings | {"min_leaf": 8}),
         "a tenth of the columns": replace(whole, settings=whole.settings | {"max_features": 0.1}),
@@ -192,7 +191,7 @@ def choose(kind: str) -> None:
     }
     if kind == TEXT:
         candidates["no encoder"] = replace(whole, encoder=NoEncoder().settings())
-        candidates["hashing into 256"] = replace(whole, encoder=HashingEncoder(256).settings())
+        candidates["hashing into 64"] = replace(whole, encoder=HashingEncoder(64).settings())
     for name, saved in candidates.items():
         began = process_time()
         found = means(left_out(saved, kind))
@@ -221,7 +220,7 @@ def constant(saved: Saved, outcome: Outcome) -> dict[str, float]:
 
 def fidelity(kind: str, saved: Saved) -> dict[str, dict[str, dict[str, float]]]:
     """Measures on each held-out task, and their means, by contestant."""
-    contestants = {"pretrained": saved, "without descriptors": without_descriptors(saved)}
+    contestants = {"pretrained": saved, "without descriptors": without_descriptors(saved, kind)}
     table: dict[str, dict[str, dict[str, float]]] = {}
     for name in HELD_OUT_TASKS:
         asked = {label: Asked(each, kind, name, lambda task: held_out(kind, task)) for label, each in contestants.items()}

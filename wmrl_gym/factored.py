@@ -163,10 +163,10 @@ class Factored(ABC, Generic[StateT, AttemptT]):
         """What a model may know of each attempt before it runs: float32, shape (B, F), finite."""
 
     def descriptors(self, attempt: AttemptT) -> NDArray[np.float32]:
-        """What tells the contexts of the attempts apart beyond :meth:`features`, for a model that knows other contexts.
+        """What carries over to contexts never seen, beyond :meth:`features`, for a model that knows other contexts.
 
-        Unlike the columns of :attr:`context_columns` these say in what contexts are alike, so that what was learnt in some
-        serves in one never seen. Optional, and no part of the features: a model asks for them if it is told to.
+        Unlike the columns of :attr:`context_columns` these say in what contexts, and attempts at them, are alike. Optional, and
+        no part of the features: a model asks for them if it is told to.
 
         Returns:
             float32, shape (B, D), finite; no columns where there are none.

@@ -10,13 +10,14 @@ import pytest
 from scipy.stats import spearmanr
 
 from benchmarks.executions import HELD_OUT_TASKS, TRAIN_TASKS, digest_of, grid_designs, load_grid, read
-from tests.bandit import Bandit
+from tests.bandit import Bandit, BanditAttempt
 from wmrl_gym.data import Transitions
 from wmrl_gym.envs.autoresearch import AutoResearchDesign, AutoResearchText, load_task
 from wmrl_gym.envs.autoresearch.design.code import render_design
 from wmrl_gym.envs.autoresearch.design_env import DesignAttempt
 from wmrl_gym.envs.autoresearch.rules import VALID
 from wmrl_gym.envs.autoresearch.tasks.descriptors import DESCRIPTORS, descriptors
+from wmrl_gym.envs.autoresearch.tasks.profile import profile
 from wmrl_gym.envs.autoresearch.text_env import CODE, TextAttempt
 from wmrl_gym.factored import Factored, Outcome
 from wmrl_gym.world_models import Interface, OutcomeModel, WorldModelError
@@ -87,8 +88,8 @@ def test_other_environments_are_told_that_it_is_not_for_them() -> None:
 
 
 def test_it_learns_the_task_at_hand_from_real_executions() -> None:
-    logic = AutoResearchDesign("wage-paths")
-    model, truth = bound(OutcomeModel.pretrained(), logic), load_grid("wage-paths")
+    logic = AutoResearchDesign("happiness")
+    model, truth = bound(OutcomeModel.pretrained(), logic), load_grid("happiness")
     attempt = DesignAttempt(np.zeros(225, np.int64), grid_designs())
     before = np.abs(model.predict(attempt, np.random.default_rng(0))[0].value - truth.rewards.ravel())
     executed = np.random.default_rng(0).choice(225, 60, replace=False)
@@ -156,3 +157,24 @@ def test_descriptors_are_bounded_and_tell_tasks_apart() -> None:
 def test_senseless_growth_is_refused(argument: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{argument} must"):
         OutcomeModel(**{argument: value})
+
+
+def test_an_environment_has_no_descriptors_unless_it_gives_some_and_a_model_asks_for_them() -> None:
+    bandit, attempt = Bandit(), DesignAttempt(np.zeros(2, np.int64), grid_designs()[[0, 200]])
+    assert bandit.descriptors(BanditAttempt(np.zeros(3, np.int64), np.zeros((3, 2), np.int64))).shape == (3, 0)
+    logic = AutoResearchDesign(["heart-disease", "diabetes"])
+    found = logic.descriptors(attempt)
+    assert found.shape == (2, len(DESCRIPTORS) + 37)
+    assert np.abs(found).max() <= 1.0
+    plain, asking = bound(OutcomeModel(encoder="none"), logic), bound(OutcomeModel(encoder="none", descriptors=True), logic)
+    assert plain._features(attempt).shape[1] + found.shape[1] == asking._features(attempt).shape[1]
+
+
+def test_designs_that_leave_empty_cells_are_told_from_those_that_fill_them() -> None:
+    logic = AutoResearchDesign(["seattle-weather", "happiness", "diabetes"])
+    designs = np.tile(grid_designs()[0], (2, 1))
+    designs[0, 0] = 0
+    for number, name in enumerate(logic.contexts):
+        left = logic.descriptors(DesignAttempt(np.full(2, number), designs))[:, -1]
+        assert left.tolist() == [float(profile(load_task(name)).missing), 0.0]
+    assert any(profile(task).missing for task in logic.tasks)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from wmrl_gym.envs.autoresearch.base import AutoResearch, TaskChoice
 from wmrl_gym.envs.autoresearch.design.code import render_design
-from wmrl_gym.envs.autoresearch.design.space import NVEC, crossed, one_hot
+from wmrl_gym.envs.autoresearch.design.space import NVEC, crossed, graded, one_hot
 from wmrl_gym.envs.autoresearch.feedback import expected_report
 from wmrl_gym.envs.autoresearch.options import takes_options
 from wmrl_gym.envs.autoresearch.rules import STATUSES, Progress
@@ -111,8 +111,10 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
         return np.concatenate([self._meta[attempt.task], context, one_hot(attempt.design), crossed(attempt.design)], axis=1)
 
     def descriptors(self, attempt: DesignAttempt) -> NDArray[np.float32]:
-        """Statistics of each attempt's task: see :mod:`~wmrl_gym.envs.autoresearch.tasks.descriptors`."""
-        return self._descriptors[attempt.task]
+        """Statistics of each task (:mod:`~wmrl_gym.envs.autoresearch.tasks.descriptors`), choices as quantities, and whether the
+        design leaves empty cells as they are."""
+        gaps = np.array([profile(task).missing for task in self.tasks])[attempt.task] & (attempt.design[:, 0] == 0)
+        return np.hstack([self._descriptors[attempt.task], graded(attempt.design), gaps[:, None].astype(np.float32)])
 
     def text(self, attempt: DesignAttempt) -> Sequence[str]:
         """Nothing: the features say everything about a design."""

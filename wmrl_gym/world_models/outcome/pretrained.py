@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +97,7 @@ def read(path: Path) -> Saved:
         WorldModelError: it is not there, or damaged.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         document = json.loads(_unpacked("document", arrays)[0])
         n = len(arrays["status"])
@@ -124,7 +125,7 @@ def read(path: Path) -> Saved:
             None,
             Transfer(**document["transfer"]),
         )
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, EOFError, BadZipFile) as error:
         raise WorldModelError(f"the pretrained model in {path} cannot be read: {error!r}") from error
 
 

@@ -115,3 +115,21 @@ def crossed(designs: NDArray[np.int64]) -> NDArray[np.float32]:
     hot = np.zeros((len(designs), int((NVEC[_FAMILY] * widths).sum())), dtype=np.float32)
     hot[np.arange(len(designs))[:, None], columns + offsets] = 1.0
     return hot
+
+
+_KNOBS = (5, 6, 7)
+"""The slots of size, strength and rate."""
+
+
+def graded(designs: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Each choice as a quantity, and size, strength and rate within the family: what few examples teach best.
+
+    Args:
+        designs: int64, shape (B, 9).
+
+    Returns:
+        float32, shape (B, 36), each in [0, 1].
+    """
+    places = (designs / (NVEC - 1)).astype(np.float32)
+    family = np.eye(int(NVEC[_FAMILY]), dtype=np.float32)[designs[:, _FAMILY]]
+    return np.hstack([places, *(family * places[:, [slot]] for slot in _KNOBS)])
