@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.corrections_study.calibrators import Smooth
 from benchmarks.corrections_study.fused import Fused
-from benchmarks.corrections_study.methods import Batch, Method, Residual, pairs
+from benchmarks.corrections_study.methods import FRACTION, Batch, Residual, pairs
 from benchmarks.corrections_study.world import ARMS, CONTEXTS, Array
 from wmrl_gym.corrections import ContextualCalibration
 
@@ -46,12 +46,22 @@ class Contextual:
             calibration.push(x[s].astype(np.float64), r[s].astype(np.float64), context=context[s], features=done)
 
 
-class ContextualOnly(Residual):
-    """Predictions corrected by what was done, and nothing of the anchors in the gradient."""
+class ContextualResidual(Residual):
+    """The contextual calibration in the residual form, whose kappa falls to that of the plain mixture where it has no evidence.
 
-    def __init__(self, seeds: int, *, kappa: float = 0.0) -> None:
+    Args:
+        kappa: where it is sure. :data:`FRACTION` is the mixture itself: an anchor counts as its truth, like any other reward.
+    """
+
+    def __init__(self, seeds: int, *, kappa: float = 0.5) -> None:
         super().__init__(seeds, kappa=kappa)
         self._contextual = Contextual(seeds)
+
+    def kappa(self) -> Array | float:
+        """See :class:`Residual`."""
+        evidence = np.array([each.evidence for each in self._contextual.maps], np.float32)[:, None, None]
+        out: Array = FRACTION + evidence * (self._kappa - FRACTION)
+        return out
 
     def advantage(self, batch: Batch) -> Array:
         """See :class:`Method`."""
@@ -74,7 +84,7 @@ class _Now:
         self._contextual.push(self._batch, self._mask)
 
 
-class ContextualFused(Fused):
+class ContextualAdaptive(Fused):
     """:class:`Fused` with the contextual calibration in the place of the smooth one that forgets."""
 
     def __init__(self, seeds: int) -> None:
@@ -86,6 +96,3 @@ class ContextualFused(Fused):
         """See :class:`Method`."""
         self._maps = [_Now(self._contextual, batch, batch.by_episode), self._linear]  # type: ignore[list-item]
         return super().advantage(batch)
-
-
-__all__ = ["Contextual", "ContextualFused", "ContextualOnly", "Method"]

@@ -101,14 +101,16 @@ def test_the_order_of_pairs_within_a_push_does_not_matter(seed: int) -> None:
 
 def test_pairs_beyond_the_bound_make_room_and_memory_stays() -> None:
     x, r, z = of_arms(500)
-    calibration = ContextualCalibration(inducing=64)
+    calibration, many = ContextualCalibration(inducing=16), ContextualCalibration(inducing=16)
     sizes = []
     for start in range(0, 500, 50):
         part = slice(start, start + 50)
         calibration.push(x[part], r[part], features=z[part])
         sizes.append(sum(np.asarray(each).nbytes for each in calibration.state_dict()["contextual"]["kept"].values()))
-    assert len(set(sizes[1:])) == 1
+        many.push(x[part], r[part], features=np.random.default_rng(start).normal(size=(len(x[part]), 4)))
+    assert len(set(sizes[1:])) == 1, "six places, four pairs each of the sixteen that are allowed"
     assert rms(calibration.predict(x, features=z) - r) < 0.05
+    assert len(many.state_dict()["contextual"]["kept"]["real"]) == 16
 
 
 @settings(max_examples=15, deadline=None)

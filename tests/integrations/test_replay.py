@@ -279,3 +279,23 @@ def test_a_real_share_that_cannot_be_is_refused() -> None:
         DQN("MlpPolicy", plain, **OPTIONS, **sb3.relabelled(plain, real_share=0.5))
     venv.close()
     plain.close()
+
+
+@pytest.mark.parametrize(("algorithm", "kind"), [(SAC, Line), (DQN, Steps)])
+def test_replayed_rewards_know_what_was_done(algorithm: Any, kind: Any) -> None:
+    settings: dict[str, Any] = {"num_envs": 4, "anchors": 0.5, "max_model_steps": 5, "autoreset_mode": SAME, "seed": 0}
+    envs: Any = WorldModelVectorEnv(kind, Overrated(discrete=kind is Steps), pairs="open_loop", **settings)
+    venv = sb3.to_vec_env(OnlineDebiasing(envs, "contextual", reward_range=(-1.0, 1.5)))
+    model = algorithm("MlpPolicy", venv, **OPTIONS, **sb3.relabelled(venv))
+    model.learn(60)
+    buffer: Any = model.replay_buffer
+    step, slot = np.nonzero(~np.isfinite(buffer.kept["real_reward"][:10]))
+    row = {name: buffer.kept[name][step, slot] for name in ("wm_reward", "wm_reward_std", "context", "depth")}
+    done = buffer.features[step, slot].astype(float)
+    width = 2 if algorithm is SAC else 4
+    assert done.shape == (len(step), 2 * width)
+    assert np.isfinite(done).all()
+    buffer.debiasing.calibration.share = 0.5  # whatever the pairs say, so that features matter
+    wanted = buffer.debiasing.calibrated(*row.values(), features=done).value
+    np.testing.assert_allclose(buffer.rewards_at(step, slot), wanted, rtol=1e-6)
+    assert not np.allclose(buffer.debiasing.calibrated(*row.values()).value, wanted, atol=1e-9)

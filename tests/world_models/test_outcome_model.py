@@ -12,6 +12,7 @@ from scipy.stats import spearmanr
 
 from tests.bandit import Bandit, BanditAttempt
 from tests.drifting import fitted
+from wmrl_gym import batch
 from wmrl_gym.data import Transitions
 from wmrl_gym.envs.autoresearch import AutoResearchText
 from wmrl_gym.envs.autoresearch.rules import RUNTIME_ERROR, VALID
@@ -355,3 +356,43 @@ class Scripts(UnicodeText):
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         word = ("forest", "linear", "boost", "crash")[int(self.np_random.integers(4))]
         return f"```python\nimport os\n{word} = {self.np_random.integers(1000)}\n```"
+
+
+def test_held_out_it_does_not_know_by_heart_what_it_was_shown_once() -> None:
+    bandit = Bandit()
+    attempt = batch.concatenate([every_design(task) for task in range(3)])
+    chosen = batch.take(attempt, np.random.default_rng(0).permutation(48)[:24])
+    model = OutcomeModel(48, encoder="none")
+    model.bind(Interface(bandit.observation_space, bandit.action_space, bandit.reward_range, bandit))
+    model.update(shown(bandit, chosen), np.random.default_rng(0))
+    real = bandit.execute(chosen).value
+    inside, _ = model.predict(chosen, np.random.default_rng(0))
+    held = model.held_out_outcomes(chosen, chosen.task)
+    assert held is not None
+    unseen = batch.take(attempt, [row for row in range(48) if not _among(attempt, row, chosen)])
+    outside = model.predict(unseen, np.random.default_rng(0))[0].value - bandit.execute(unseen).value
+    errors = [np.abs(each).mean() for each in (inside.value - real, held.outcome.value - real, outside)]
+    assert errors[0] < 0.7 * errors[1]
+    assert 0.5 * errors[2] < errors[1] < 2.0 * errors[2]
+
+
+def test_held_out_it_predicts_what_it_was_not_shown_as_ever() -> None:
+    bandit = Bandit()
+    model = OutcomeModel(16, encoder="none")
+    model.bind(Interface(bandit.observation_space, bandit.action_space, bandit.reward_range, bandit))
+    assert model.held_out_outcomes(every_design(0), np.zeros(16, np.int64)) is None
+    model.update(shown(bandit, every_design(0)), np.random.default_rng(0))
+    held = model.held_out_outcomes(every_design(1), np.ones(16, np.int64))
+    assert held is not None
+    assert (held.outcome.value == model.predict(every_design(1), np.random.default_rng(0))[0].value).all()
+
+
+def shown(bandit: Bandit, attempt: BanditAttempt) -> Transitions:
+    n, outcome = len(attempt.task), bandit.execute(attempt)
+    no, yes = np.zeros(n, bool), np.ones(n, bool)
+    observation = np.zeros((n, 5), np.float32)
+    return Transitions(observation, attempt.design, outcome.value, observation, yes, no, yes, attempt.task, attempt, outcome)
+
+
+def _among(attempt: BanditAttempt, row: int, chosen: BanditAttempt) -> bool:
+    return bool(((chosen.task == attempt.task[row]) & (chosen.design == attempt.design[row]).all(axis=1)).any())

@@ -49,7 +49,8 @@ class ContextualCalibration(OnlineCalibration):
     Args:
         reward_range: lowest and highest reward; None is the running range of the pairs.
         window: how many of the newest pairs f keeps.
-        inducing: how many of the newest pairs delta is fitted to: time and memory are bounded by it.
+        inducing: at how many places, pairs with the same features, delta is fitted: those of the newest pairs, and at most four
+            pairs a place on average. Time and memory are bounded by it.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -61,7 +62,7 @@ class ContextualCalibration(OnlineCalibration):
     array([0.4, 0.6])
     """
 
-    def __init__(self, *, reward_range: tuple[float, float] | None = (0.0, 1.0), window: int = 5000, inducing: int = 512) -> None:
+    def __init__(self, *, reward_range: tuple[float, float] | None = (0.0, 1.0), window: int = 5000, inducing: int = 256) -> None:
         super().__init__("smooth", reward_range=reward_range, window=window)
         if inducing < _LEAST:
             raise ValueError(f"inducing must be at least {_LEAST}, got {inducing}")
@@ -107,7 +108,7 @@ class ContextualCalibration(OnlineCalibration):
         ok = np.isfinite(x) & np.isfinite(r)
         if self.n_pairs and ok.any():
             before = super().predict(x[ok], context=c[ok])
-            self._gained = np.concatenate([self._gained, (r[ok] - x[ok]) ** 2 - (r[ok] - before) ** 2])[-self.inducing :]
+            self._gained = np.concatenate([self._gained, (r[ok] - x[ok]) ** 2 - (r[ok] - before) ** 2])[-512:]
         super().push(x, r, context=c)
         if z is not None:
             known = ok & np.isfinite(z).all(axis=1)
@@ -129,7 +130,15 @@ class ContextualCalibration(OnlineCalibration):
     def _keep(self, new: tuple[Floats, Floats, Ints, Floats, Ints]) -> None:
         if self._kept is not None:
             new = tuple(np.concatenate(parts) for parts in zip(self._kept, new, strict=True))  # type: ignore[assignment]
-        self._kept = tuple(part[-self.inducing :] for part in new)  # type: ignore[assignment]
+        first = max(0, len(new[0]) - 4 * self.inducing)
+        if len(new[0]) - first > self.inducing:
+            seen: set[bytes] = set()
+            for row in range(len(new[0]) - 1, first - 1, -1):
+                seen.add(new[3][row].tobytes())
+                if len(seen) > self.inducing:
+                    first = row + 1
+                    break
+        self._kept = tuple(part[first:] for part in new)  # type: ignore[assignment]
 
     def _regress(self, chosen: tuple[bool, Kernel] | None = None) -> None:
         """Fit delta to the kept pairs, and judge it by what it says of each pair unseen.

@@ -21,17 +21,19 @@ _OFFSETS = (0.1, 1.0)
 """Variances of the constant offset that are tried, in units of the process' own."""
 _GAINS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Variances of the process that are tried, in units of the noise's; besides 0."""
-_CHOSEN_ON = 96
+_CHOSEN_ON = 64
 """Places on which these are chosen, evenly spread over all."""
 _NOISE_PAIRS = 2.0
 """Pseudo-pairs that the first guess of the noise counts for."""
-_WIDTH = 128
-"""Columns beyond which features are projected at random; squared distances then err by an eighth."""
+_WIDTH = 64
+"""Columns beyond which features are projected at random; squared distances then err by a sixth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """``variance (exp(-d^2 / (2 length^2)) + offset)``, and the noise of one pair.
+    """``variance (1 / (1 + d^2 / (2 length^2)) + offset)``, and the noise of one pair.
+
+    A rational quadratic kernel: squared exponentials of many length scales at once, at a fraction of their cost.
 
     Args:
         length: scale of distances d between scaled features.
@@ -47,49 +49,48 @@ class Kernel:
 
     def between(self, squares: Floats) -> Floats:
         """The prior covariance of places at these squared distances."""
-        out: Floats = np.exp(squares * (-0.5 / self.length**2))
-        out += self.offset
-        out *= self.variance
+        out: Floats = squares * (0.5 / self.length**2)
+        out += 1.0
+        np.divide(self.variance, out, out=out)
+        out += self.variance * self.offset
         return out
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Makes columns comparable: those that are constant or repeat another are left out, the others divided by their spread.
+    """Makes columns comparable: divides each by its spread; those that are constant count nothing.
+
+    Where the second half repeats the first (an episode of one attempt is described twice alike) it is left out too: that changes
+    all distances by one factor, and length scales are relative to these.
 
     Args:
-        columns: int64, shape (K,): those that are used.
-        centre: float64, shape (K,).
-        scale: float64, shape (K,).
-        projection: float64, shape (K, 128), where there are more than 128 columns.
+        width: how many of the columns are used, from the first.
+        weight: float64, shape (width,), or (width, 64) where more than 64 of them vary: the projection, divided by the spread.
     """
 
-    columns: Ints
-    centre: Floats
-    scale: Floats
-    projection: Floats | None
+    width: int
+    weight: Floats
 
     @classmethod
     def of(cls, features: Floats) -> Scaling:
         """The scaling of places, float64, shape (M, F)."""
         low, high = features.min(axis=0), features.max(axis=0)
-        first: dict[bytes, int] = {}
-        for column in np.flatnonzero(high > low).tolist():
-            first.setdefault(np.ascontiguousarray(features[:, column]).tobytes(), column)
-        columns = np.array(list(first.values()), np.int64)
-        used = features[:, columns]
+        half = features.shape[1] // 2
+        twice = features.shape[1] % 2 == 0 and np.array_equal(features[:, :half], features[:, half:])
+        width = half if twice else features.shape[1]
+        span = (high - low)[:width]
         # A column that is nearly always the same must not outweigh all others the few times that it is not.
-        scale = np.maximum(used.std(axis=0), (high - low)[columns] / 4.0)
-        projection = None
-        if columns.size > _WIDTH:
-            signs = np.random.default_rng(columns.size).integers(0, 2, (columns.size, _WIDTH))
-            projection = (2.0 * signs - 1.0) / np.sqrt(_WIDTH)
-        return cls(columns, used.mean(axis=0), scale, projection)
+        scale = np.where(span > 0.0, np.maximum(features[:, :width].std(axis=0), span / 4.0), np.inf)
+        if np.count_nonzero(span) <= _WIDTH:
+            return cls(width, 1.0 / scale)
+        signs = np.random.default_rng(width).integers(0, 2, (width, _WIDTH))
+        return cls(width, (2.0 * signs - 1.0) / (np.sqrt(_WIDTH) * scale[:, None]))
 
     def __call__(self, features: Floats) -> Floats:
-        """Scaled features: float64, shape (B, K), or (B, 128)."""
-        scaled: Floats = (features[:, self.columns] - self.centre) / self.scale
-        return scaled if self.projection is None else scaled @ self.projection
+        """Scaled features: float64, shape (B, width), or (B, 64)."""
+        used = features[:, : self.width]
+        scaled: Floats = used * self.weight if self.weight.ndim == 1 else used @ self.weight
+        return scaled
 
 
 def squared_distances(a: Floats, b: Floats) -> Floats:
@@ -104,7 +105,7 @@ def squared_distances(a: Floats, b: Floats) -> Floats:
 class GaussianProcess:
     """A zero-mean Gaussian process fitted to N pairs of features and a target.
 
-    Length scale, variances and noise are those of the largest marginal likelihood on a small grid, chosen on at most 96 places. A
+    Length scale, variances and noise are those of the largest marginal likelihood on a small grid, chosen on at most 64 places. A
     process without any variance is on the grid: targets that the features do not explain are predicted as 0.
 
     Args:
@@ -158,9 +159,9 @@ class GaussianProcess:
         best, kernel = nothing, Kernel(unit, 0.0, 0.0, noise)
         gains = np.array(_GAINS)[:, None]
         for length in _LENGTHS:
-            shape = np.exp(squares * (-0.5 / (length * unit) ** 2))
             for offset in _OFFSETS:
-                values, vectors = np.linalg.eigh((shape + offset) * np.outer(root, root))
+                shape = Kernel(length * unit, 1.0, offset, 0.0).between(squares)
+                values, vectors = np.linalg.eigh(shape * np.outer(root, root))
                 grown = 1.0 + gains * np.maximum(values, 0.0)
                 quadratic = ((vectors.T @ (root * mean)) ** 2 / grown).sum(axis=1)
                 logs = likelihood(quadratic, np.log(grown).sum(axis=1))
