@@ -33,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _arguments(argv)
     console = Console()
     console.width = max(console.width, 170)
+    if given.command == "report":
+        return _report(given, Rows(given.runs / "rows.jsonl", study=None), console)
     tables = load(given.tasks.split(","))
     models = Models(tables)
     study = study_of(tables, models)
@@ -40,18 +42,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         _tune(given, Rows(given.runs / "tuning.jsonl", study=study), tables=tables, models=models, console=console)
         return 0
     rows = Rows(given.runs / "rows.jsonl", study=study)
+    missing = [job for job in jobs(given, tuned()) if job not in rows]
+    for at, job in enumerate(missing, 1):
+        row = run(job, tables, models)
+        rows.add(job, row)
+        value = np.mean(list(row["values"].values()))
+        said = f"{job.setting} {job.trainer} {job.arm} at {job.budget}, seed {job.seed}: {value:.3f}"
+        console.print(f"{at}/{len(missing)} {said}, {row['cpu_s']:.1f} s", highlight=False)
+    return _report(given, rows, console)
+
+
+def _report(given: argparse.Namespace, rows: Rows, console: Console) -> int:
+    """Print and write what the rows say; 1 where a bar is missed."""
     table = tuned()
-    if given.command == "run":
-        missing = [job for job in jobs(given, table) if job not in rows]
-        for at, job in enumerate(missing, 1):
-            row = run(job, tables, models)
-            rows.add(job, row)
-            value = np.mean(list(row["values"].values()))
-            said = f"{job.setting} {job.trainer} {job.arm} at {job.budget}, seed {job.seed}: {value:.3f}"
-            console.print(f"{at}/{len(missing)} {said}, {row['cpu_s']:.1f} s", highlight=False)
-    current = [row for row in rows if _is_current(row, table)]
-    document = summarise(current, start=float(np.mean([each.value.mean() for each in tables.values()])))
-    document |= {"tasks": list(tables), "study": study}
+    document = summarise(row for row in rows if _is_current(row, table)) | {"study": rows.study}
     given.results.mkdir(parents=True, exist_ok=True)
     (given.results / "real_tasks.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     show(document, console)

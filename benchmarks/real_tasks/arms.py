@@ -64,6 +64,10 @@ def _remembering(source: Any, model: OutcomeModel, **arguments: Any) -> VectorEn
     return vector.OnlineDebiasing(envs, RememberingCalibration(reward_range=source.reward_range))
 
 
+def _remembering_residual(source: Any, model: OutcomeModel, **arguments: Any) -> VectorEnv[Any, Any, Any]:
+    return vector.ResidualCorrection(_remembering(source, model, **arguments), 0.5)
+
+
 ARMS: dict[str, Arm] = {
     "real": Arm("real only", "#444444", "executions"),
     "model": Arm("model alone", "#d62728", "model"),
@@ -74,7 +78,8 @@ ARMS: dict[str, Arm] = {
     "recommended": Arm("recommended (smooth f)", "#17becf", "both", 1, _preset("recommended")),
     "contextual": Arm("contextual", "#98df8a", "both", 1, _contextual),
     "contextual+residual": Arm("contextual + residual", "#2ca02c", "both", 1, _contextual_residual),
-    "memory": Arm("contextual + memory of what was executed", "#e377c2", "both", 1, _remembering),
+    "memory": Arm("contextual + memory", "#f7b6d2", "both", 1, _remembering),
+    "memory+residual": Arm("contextual + residual + memory", "#e377c2", "both", 1, _remembering_residual),
     "ceiling": Arm("real rewards everywhere", "#000000", "everything"),
 }
 """In the order of tables."""

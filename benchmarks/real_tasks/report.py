@@ -31,15 +31,16 @@ from wmrl_gym.study.run import machine
 Rows = list[dict[str, Any]]
 
 
-def summarise(rows: Iterable[dict[str, Any]], *, start: float) -> dict[str, Any]:
+def summarise(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """The document: for each setting, trainer and budget what each arm reached, and the verdicts.
 
     Args:
         rows: of the comparison, tuning rows left out.
-        start: exact value of the untrained policy.
     """
     cells: dict[tuple[str, str], Rows] = defaultdict(list)
-    for row in rows:
+    found = list(rows)
+    start = float(np.mean([row["curve"][0][2] for row in found]))  # the untrained policy
+    for row in found:
         cells[row["job"]["setting"], row["job"]["trainer"]].append(row)
     document: dict[str, Any] = {"machine": machine(), "start": start, "wmrl": WMRL, "comparisons": [], "bars": []}
     for (setting, trainer), own in sorted(cells.items()):

@@ -50,18 +50,20 @@ class Rows:
 
     Args:
         path: the file.
-        study: names the tables and the world model; rows of another study are left alone.
+        study: names the tables and the world model; rows of another study are left alone. None is the study of the newest row.
+
+    Raises:
+        FileNotFoundError: there is no row, and no study was named.
     """
 
-    def __init__(self, path: Path, *, study: str) -> None:
-        self.path, self.study = path, study
+    def __init__(self, path: Path, *, study: str | None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._rows: dict[str, dict[str, Any]] = {}
-        if path.is_file():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                row = json.loads(line)
-                if row["study"] == study:
-                    self._rows[_name(row["job"])] = row
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        rows = [json.loads(line) for line in lines]
+        if study is None and not rows:
+            raise FileNotFoundError(f"{path} holds no rows: run the comparison first")
+        self.path, self.study = path, rows[-1]["study"] if study is None else study
+        self._rows: dict[str, dict[str, Any]] = {_name(row["job"]): row for row in rows if row["study"] == self.study}
 
     def __contains__(self, job: Job) -> bool:
         """Whether this run is there."""

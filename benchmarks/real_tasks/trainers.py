@@ -98,7 +98,7 @@ class _Points(BaseCallback):
 
     def add(self) -> None:
         with torch.no_grad():
-            slots: Any = self.model.policy.get_distribution(torch.eye(self.tasks)).distribution  # type: ignore[operator, union-attr]
+            slots: Any = self.model.policy.get_distribution(torch.eye(self.tasks)).distribution  # type: ignore[operator]
         self.curve.add(self.num_timesteps // self.tasks, [slot.probs.double().numpy() for slot in slots])
 
     def _on_rollout_start(self) -> None:

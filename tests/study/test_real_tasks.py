@@ -34,7 +34,7 @@ def tables() -> dict[str, Executed]:
     rng, made = np.random.default_rng(0), {}
     for at, task in enumerate(TASKS):
         family, size, strength = every_action().T
-        value = 0.55 + 0.35 * (family == 2 + at) + 0.02 * size + 0.01 * (4 - strength) + 0.01 * rng.random(COUNT)
+        value = 0.5 + 0.35 * (family == 2 + at) + 0.02 * size + 0.01 * (4 - strength) + 0.01 * rng.random(COUNT)
         failed = family == at
         status = np.where(failed, STATUSES.index("timeout"), VALID)
         value = np.where(failed, 0.1, value)
@@ -186,6 +186,9 @@ def test_rows_are_kept_and_found_again_but_not_those_of_another_study(
     assert replace(job, seed=1) not in again
     assert replace(job, settings=replace(SMALL, rate=0.2)) not in again
     assert job not in Rows(tmp_path / "runs" / "rows.jsonl", study="another")
+    assert job in Rows(tmp_path / "runs" / "rows.jsonl", study=None)  # that of the newest row
+    with pytest.raises(FileNotFoundError, match="no rows"):
+        Rows(tmp_path / "empty.jsonl", study=None)
 
 
 def test_the_grid_is_the_same_for_all_arms_but_for_the_passes_of_the_one_that_only_executes() -> None:
@@ -199,7 +202,7 @@ def test_anchors_come_in_the_groups_of_their_arm(name: str, group: int, tables: 
         ARMS[name],
         ExecutedDesigns(tables["diabetes"]),
         model=models.fresh("diabetes", "transfer", seed=0),
-        settings=SMALL,
+        settings=replace(SMALL, early=0.5),
         budget=30,
         warmup=0,
         learns=0,
@@ -272,7 +275,8 @@ def test_the_document_holds_what_each_arm_reached(tables: dict[str, Executed], m
         for seed in (0, 1):
             job = Job("transfer", "group", arm, 30 if ARMS[arm].budgeted else 0, seed, replace(SMALL, early=0.5))
             rows.append({"job": job.as_json(), **run(job, tables, models)})
-    document = summarise(rows, start=0.6)
+    document = summarise(rows)
+    assert document["start"] == pytest.approx(np.mean([table.value.mean() for table in tables.values()]))
     (cell,) = document["comparisons"]
     assert cell["arms"].keys() == {"real", "model", "mixture", "ceiling"}
     assert cell["arms"]["mixture"]["executions"] == 30
