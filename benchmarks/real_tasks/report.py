@@ -91,9 +91,21 @@ def _comparison(rows: Rows, *, start: float, real: Mapping[int, float]) -> dict[
             "minus_paper": _pair(values, name, "paper"),
             "way": _list(way(values, name, start=start)) if "ceiling" in values else None,
             "gap_closed": None if low is None else _list(gap_closed(values, name, low=low)),
-            "real_only_needs": executions_for(reached.mean, real) if real else None,
+            "real_only_needs": _finite(executions_for(reached.mean, real)) if real else None,
         }
-    return {"best_baseline": low, "room": None if room is None else _list(room), "arms": arms, "statement": statement(values)}
+    budgets = sorted(real)
+    return {
+        "best_baseline": low,
+        "real_only_budgets": budgets,
+        "room": None if room is None else _list(room),
+        "arms": arms,
+        "statement": statement(values),
+    }
+
+
+def _finite(value: float) -> float | None:
+    """The number, None where it is infinite: JSON has no infinity."""
+    return value if np.isfinite(value) else None
 
 
 def _resampled(curve: list[list[float]]) -> list[list[float]]:
@@ -131,7 +143,7 @@ def show(document: dict[str, Any], console: Console) -> None:
         ):
             table.add_column(heading, justify="right")
         for arm in cell["arms"].values():
-            table.add_row(arm["title"], *_cells(arm))
+            table.add_row(arm["title"], *_cells(arm, cell["real_only_budgets"]))
         console.print(table)
         if cell["room"] is not None:
             mean, error = cell["room"]
@@ -146,7 +158,7 @@ def show(document: dict[str, Any], console: Console) -> None:
         )
 
 
-def _cells(arm: dict[str, Any]) -> list[str]:
+def _cells(arm: dict[str, Any], budgets: list[int]) -> list[str]:
     def signed(pair: list[float] | None) -> str:
         return "-" if pair is None else f"{pair[0]:+.3f} ± {pair[1]:.3f}"
 
@@ -154,7 +166,7 @@ def _cells(arm: dict[str, Any]) -> list[str]:
         return "-" if pair is None else f"{pair[0]:.0%} ± {pair[1]:.0%}"
 
     needs = arm["real_only_needs"]
-    shown = "-" if needs is None else "more" if np.isinf(needs) else f"{needs:,.0f}"
+    shown = f"{needs:,.0f}" if needs is not None else f"> {budgets[-1]:,}" if budgets else "-"
     value = f"{arm['value'][0]:.3f} ± {arm['value'][1]:.3f}"
     mixture, paper, part, gap = (arm[name] for name in ("minus_mixture", "minus_paper", "way", "gap_closed"))
     return [
