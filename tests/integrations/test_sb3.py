@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +16,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from tests.bandit import Bandit
 from tests.drifting import Drift, fitted
+from wmrl_gym.corrections import EarlySchedule
 from wmrl_gym.integrations import sb3
 from wmrl_gym.wrappers.vector import WorldModelVectorEnv, corrected
 
@@ -391,3 +394,34 @@ def test_an_episode_that_pays_several_times_is_parked_and_joined_as_one() -> Non
     expected = [before[place] + shift for place, shift in shifts.items()]
     np.testing.assert_allclose(np.sort(late), np.sort(expected), rtol=1e-4, atol=1e-6)
     model.env.close()
+
+
+def settle(anchors: Any, **options: Any) -> list[str]:
+    """Train fast on a world model that is sure of itself; returns what was warned of."""
+    bandit = Bandit(max_turns=1)
+    envs = corrected(bandit, fitted(bandit), num_envs=32, anchors=anchors, update_every=0, seed=0)
+    venv = sb3.to_vec_env(envs)
+    model = ppo(venv, n_steps=1, batch_size=32, n_epochs=8, learning_rate=0.05, ent_coef=0.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.learn(32 * 40, callback=sb3.WorldModelCallback(venv, **options))
+    venv.close()
+    return [str(each.message) for each in caught if "entropy" in str(each.message)]
+
+
+def test_the_callback_warns_once_with_numbers_when_a_policy_settles_before_pairs_arrive() -> None:
+    (said,) = settle(EarlySchedule(2, episodes=32 * 41, share=0.0))
+    assert re.search(r"entropy fell from 2\.\d\d to \d\.\d\d nats in \d+ rollouts, in which [012] anchor pairs arrived", said)
+
+
+def test_the_callback_says_nothing_where_pairs_come_early_or_none_are_wanted() -> None:
+    assert settle(EarlySchedule(40, episodes=32 * 41, share=0.9, first=0.05)) == []
+    assert settle(0.0) == []
+    assert settle(EarlySchedule(2, episodes=32 * 41, share=0.0), least_pairs=0) == []
+
+
+def test_a_negative_number_of_pairs_is_refused() -> None:
+    venv = sb3.to_vec_env(WorldModelVectorEnv("CartPole-v1", Drift(), num_envs=2, anchors=0.0))
+    with pytest.raises(ValueError, match="least_pairs must not be negative, got -1"):
+        sb3.WorldModelCallback(venv, least_pairs=-1)
+    venv.close()

@@ -8,6 +8,7 @@ from wmrl_gym.corrections.calibration import BinnedIsotonic, Calibrator
 from wmrl_gym.corrections.contexts import ChangeDetector, Forgetful, PerContext
 from wmrl_gym.corrections.contextual import ContextualCalibration
 from wmrl_gym.corrections.denoising import AnchorWeight, Fusion, fuse_samples, fuse_variances, shrink
+from wmrl_gym.corrections.early import EarlySchedule
 from wmrl_gym.corrections.fusion import FusedAdvantages, StreamWeights, fuse_streams
 from wmrl_gym.corrections.gradient import GradientFusion, RewardFusion, mean_variance
 from wmrl_gym.corrections.guard import Judgement, RewardGuard
@@ -38,6 +39,7 @@ __all__ = [
     "Calibrator",
     "ChangeDetector",
     "ContextualCalibration",
+    "EarlySchedule",
     "EpisodeStart",
     "Forgetful",
     "FusedAdvantages",

@@ -53,6 +53,7 @@ class ContextualCalibration(OnlineCalibration):
         window: how many of the newest pairs f keeps.
         inducing: at how many places, pairs with the same features, delta is fitted: those of the newest pairs, and at most four
             pairs a place on average. Time and memory are bounded by it.
+        recall: remember what was done before; False regresses only.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -64,11 +65,18 @@ class ContextualCalibration(OnlineCalibration):
     array([0.4, 0.6])
     """
 
-    def __init__(self, *, reward_range: tuple[float, float] | None = (0.0, 1.0), window: int = 5000, inducing: int = 256) -> None:
+    def __init__(
+        self,
+        *,
+        reward_range: tuple[float, float] | None = (0.0, 1.0),
+        window: int = 5000,
+        inducing: int = 256,
+        recall: bool = True,
+    ) -> None:
         super().__init__("smooth", reward_range=reward_range, window=window)
         if inducing < _LEAST:
             raise ValueError(f"inducing must be at least {_LEAST}, got {inducing}")
-        self.inducing = int(inducing)
+        self.inducing, self.recall = int(inducing), bool(recall)
         self.share = 0.0
         """How much of delta is applied."""
         self._kept: tuple[Floats, Floats, Ints, Floats, Ints] | None = None
@@ -185,7 +193,8 @@ class ContextualCalibration(OnlineCalibration):
         base = super().predict(x, context=c)
         if self._process is not None and self.share > 0.0:
             base += self.share * ((base if self._on_f else x) + self._process.fitted() - base)
-        self._recall = Recall.of(z, r - base, noise=_NOISE * self._width() ** 2)
+        rows = slice(None) if self.recall else slice(0, 0)
+        self._recall = Recall.of(z[rows], (r - base)[rows], noise=_NOISE * self._width() ** 2)
 
     @property
     def keys(self) -> Ints:

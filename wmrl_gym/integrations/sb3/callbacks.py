@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
+import gymnasium as gym
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -13,11 +15,28 @@ from wmrl_gym.wrappers import diagnostics, world_model_parts
 
 
 class WorldModelCallback(BaseCallback):
-    """Logs, after every rollout, what all wrappers have to say: anchors, calibration error, weight, executions and seconds."""
+    """Logs, after every rollout, what all wrappers have to say: anchors, calibration error, weight, executions and seconds.
 
-    def __init__(self, venv: GymnasiumVecEnv, verbose: int = 0) -> None:
+    It warns once when a policy of discrete actions settles before anchors can tell it anything: its entropy has fallen to half of
+    what it was in the first rollout, and fewer than ``least_pairs`` pairs have arrived. The policy has then settled on what the
+    world model says alone, and anchors that come later are hardly heard.
+
+    Args:
+        venv: the environment.
+        verbose: Stable-Baselines3's.
+        least_pairs: pairs before which corrections have little to go by; 0 never warns.
+
+    Raises:
+        ValueError: a negative ``least_pairs``.
+    """
+
+    def __init__(self, venv: GymnasiumVecEnv, verbose: int = 0, *, least_pairs: int = 20) -> None:
         super().__init__(verbose)
-        self.venv = venv
+        if least_pairs < 0:
+            raise ValueError(f"least_pairs must not be negative, got {least_pairs}")
+        self.venv, self.least_pairs = venv, least_pairs
+        self._first_entropy: float | None = None
+        self._rollouts = 0
 
     def _on_step(self) -> bool:
         return True
@@ -25,6 +44,31 @@ class WorldModelCallback(BaseCallback):
     def _on_rollout_end(self) -> None:
         for name, value in diagnostics(self.venv.envs).items():
             self.logger.record(name, value)
+        self._rollouts += 1
+        if self.least_pairs:
+            self._advise()
+
+    def _advise(self) -> None:
+        """Warn where the policy's entropy falls faster than pairs arrive."""
+        buffer: Any = getattr(self.model, "rollout_buffer", None)
+        parts = world_model_parts(self.venv.envs)
+        continuous = isinstance(self.venv.action_space, gym.spaces.Box)  # its entropy has no zero
+        if buffer is None or parts is None or continuous or getattr(parts.engine.episodes.schedule, "fraction", 1.0) == 0.0:
+            return
+        entropy, pairs = float(-buffer.log_probs.mean()), parts.engine.stream.added
+        self.logger.record("anchors/policy_entropy", entropy)
+        if self._first_entropy is None:
+            self._first_entropy = entropy
+        if pairs >= self.least_pairs:
+            self.least_pairs = 0  # from now on corrections have something to go by
+        elif entropy <= self._first_entropy / 2.0:
+            self.least_pairs = 0
+            warnings.warn(
+                f"the policy's entropy fell from {self._first_entropy:.2f} to {entropy:.2f} nats in {self._rollouts} rollouts, "
+                f"in which {pairs} anchor pairs arrived: it settles on what the world model says before anchors can correct that. "
+                "Spend anchors early (anchors=EarlySchedule(...)), or take more entropy or a smaller learning rate",
+                stacklevel=2,
+            )
 
 
 class LateAnchors(BaseCallback):
