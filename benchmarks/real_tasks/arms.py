@@ -9,9 +9,8 @@ from typing import Any, Literal
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from benchmarks.real_tasks.designs import ExecutedDesigns
-from benchmarks.real_tasks.memory import RememberingCalibration
 from benchmarks.real_tasks.settings import GROUP, Settings
-from wmrl_gym.corrections import EarlySchedule
+from wmrl_gym.corrections import ContextualCalibration, EarlySchedule
 from wmrl_gym.envs.factored_env import FactoredVectorEnv
 from wmrl_gym.world_models import OutcomeModel
 from wmrl_gym.wrappers import vector
@@ -59,13 +58,10 @@ def _contextual_residual(source: Any, model: OutcomeModel, **arguments: Any) -> 
     return vector.ResidualCorrection(_contextual(source, model, **arguments), 0.5)
 
 
-def _remembering(source: Any, model: OutcomeModel, **arguments: Any) -> VectorEnv[Any, Any, Any]:
-    envs = WorldModelVectorEnv(source, model, **arguments)
-    return vector.OnlineDebiasing(envs, RememberingCalibration(reward_range=source.reward_range))
-
-
-def _remembering_residual(source: Any, model: OutcomeModel, **arguments: Any) -> VectorEnv[Any, Any, Any]:
-    return vector.ResidualCorrection(_remembering(source, model, **arguments), 0.5)
+def _regression_only(source: Any, model: OutcomeModel, **arguments: Any) -> VectorEnv[Any, Any, Any]:
+    calibration = ContextualCalibration(reward_range=source.reward_range, recall=False)
+    envs = vector.OnlineDebiasing(WorldModelVectorEnv(source, model, **arguments), calibration)
+    return vector.ResidualCorrection(envs, 0.5)
 
 
 ARMS: dict[str, Arm] = {
@@ -78,8 +74,7 @@ ARMS: dict[str, Arm] = {
     "recommended": Arm("recommended (smooth f)", "#17becf", "both", 1, _preset("recommended")),
     "contextual": Arm("contextual", "#98df8a", "both", 1, _contextual),
     "contextual+residual": Arm("contextual + residual", "#2ca02c", "both", 1, _contextual_residual),
-    "memory": Arm("contextual + memory", "#f7b6d2", "both", 1, _remembering),
-    "memory+residual": Arm("contextual + residual + memory", "#e377c2", "both", 1, _remembering_residual),
+    "regression": Arm("contextual + residual, without recall", "#bcbd22", "both", 1, _regression_only),
     "ceiling": Arm("real rewards everywhere", "#000000", "everything"),
 }
 """In the order of tables."""
