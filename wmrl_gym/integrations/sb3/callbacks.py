@@ -65,7 +65,7 @@ class WorldModelCallback(BaseCallback):
             self.least_pairs = 0
             warnings.warn(
                 f"the policy's entropy fell from {self._first_entropy:.2f} to {entropy:.2f} nats in {self._rollouts} rollouts, "
-                f"in which {pairs} anchor pairs arrived: it settles on what the world model says before anchors can correct that. "
+                f"in which {pairs} anchor pairs arrived: it settles on what the world model says before anchors correct that. "
                 "Spend anchors early (anchors=EarlySchedule(...)), or take more entropy or a smaller learning rate",
                 stacklevel=2,
             )
