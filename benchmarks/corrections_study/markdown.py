@@ -1,4 +1,4 @@
-"""The tables of docs/corrections.md, from the committed JSON: ``python -m benchmarks.corrections_study.markdown``."""
+"""The tables of docs/corrections_measured.md, from the committed JSON: ``python -m benchmarks.corrections_study.markdown``."""
 
 from __future__ import annotations
 
