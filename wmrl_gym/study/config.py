@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-ArmName = Literal["real", "model", "mixture", "denoise", "debias", "paper", "recommended", "adaptive"]
+ArmName = Literal["real", "model", "mixture", "denoise", "debias", "paper", "recommended", "contextual", "adaptive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ ARMS: dict[str, Arm] = {
         Arm("debias", "debiasing only", "#ff7f0e", "the paper's online debiasing on group anchors, no weights"),
         Arm("paper", "WMRL, paper", "#1f77b4", "online debiasing and inverse-variance weights on group anchors"),
         Arm("recommended", "WMRL, recommended", "#2ca02c", "smooth calibration and residual correction on episode anchors"),
+        Arm("contextual", "WMRL, contextual", "#98df8a", "as recommended, with what was done beside the smooth calibration"),
         Arm("adaptive", "WMRL, adaptive", "#17becf", "as recommended, with kappa adapted online"),
     )
 }
