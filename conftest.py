@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 # One thread a process, as there are as many processes as cores. Before numpy and torch are imported, here and in subprocesses.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -17,9 +19,31 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 from hypothesis import settings
 
+# There is no Tianshou 2 for Python 3.10.
+collect_ignore = (
+    ["tests/integrations/test_tianshou.py", "wmrl_gym/integrations/tianshou.py"] if sys.version_info < (3, 11) else []
+)
+
 # No deadline: a test must not fail because the machine is busy. Where CI is set, the same examples each time.
 settings.register_profile("wmrl", deadline=None, derandomize="CI" in os.environ, print_blob=True)
 settings.load_profile("wmrl")
+
+
+def _do_without_a_broken_opencv() -> None:
+    """Take away what an OpenCV that lacks its libraries leaves behind: Gymnasium and Stable-Baselines3 try it, and do without.
+
+    Its own folder stays on the path, where its ``typing`` hides Python's from every process that is started later, and whoever
+    imports it a second time prints the path.
+    """
+    path = list(sys.path)
+    try:
+        import cv2  # noqa: F401
+    except ImportError:
+        sys.path[:] = path
+        sys.modules["cv2"] = None  # type: ignore[assignment]
+
+
+_do_without_a_broken_opencv()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -30,6 +54,29 @@ def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WMRL_HOME", str(home))
         yield home
+
+
+BACK_END = re.compile(r"tests/back_ends/test_(?:\w+\.py::\w+\[)?(local[a-z_]*|docker|ray)")
+"""The back end that a test tries, in whichever module: starting one costs more than using it."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than cores, as many tests wait: for sandboxes, servers, and limits that are to be reached."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """With ``--dist loadfile`` the tests of one back end go to one process, and those of another one may go to another."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadBackEnds(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            tried = BACK_END.match(nodeid)
+            return nodeid.partition("::")[0] if tried is None else tried[1]
+
+    return LoadBackEnds(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,22 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.corrections_study.registry import METHODS, RATES
 from benchmarks.corrections_study.report import plot, show
-from benchmarks.corrections_study.run import STEPS, run, scenarios
+from benchmarks.corrections_study.run import CONTEXTUAL, STEPS, run, scenarios
 from benchmarks.corrections_study.train import Scenario, train
 from benchmarks.corrections_study.world import KINDS, make_worlds
 
 RESULTS = Path(__file__).parent / "results"
-QUICK = ("world model alone", "mixture", "denoise only", "debias only", "paper", "real only, episodes", "recommended", "adaptive")
+QUICK = (
+    "world model alone",
+    "mixture",
+    "denoise only",
+    "debias only",
+    "paper",
+    "real only, episodes",
+    "recommended",
+    "adaptive",
+    *CONTEXTUAL,
+)
 
 
 def tune(console: Console, *, seeds: int) -> None:

@@ -22,6 +22,7 @@ from wmrl_gym.integrations import sb3
 from wmrl_gym.sandbox import Limits
 from wmrl_gym.study.config import ARMS, PPO_SETTINGS
 from wmrl_gym.study.evaluation import RememberedDesigns
+from wmrl_gym.study.training import unchecked_distributions
 from wmrl_gym.world_models import OutcomeModel
 from wmrl_gym.wrappers import diagnostics
 from wmrl_gym.wrappers.vector import WorldModelVectorEnv, corrected
@@ -198,7 +199,8 @@ def train(arm: str, config: EqualConfig, *, designs: RememberedDesigns, seed: in
             warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
             model = PPO("MlpPolicy", venv, seed=seed, device="cpu", **settings, **sb3.weighted(venv, seed=seed))
         keep(run, model)
-        model.learn(total, callback=_Keep(run, total=total, snapshots=config.snapshots))
+        with unchecked_distributions():
+            model.learn(total, callback=_Keep(run, total=total, snapshots=config.snapshots))
         keep(run, model)
         run.executions, run.stats = designs.asked - before, diagnostics(envs)
     finally:

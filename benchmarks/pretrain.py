@@ -44,7 +44,9 @@ RESULTS = Path(__file__).parent / "results"
 DESIGN, TEXT = KINDS
 LOGICS: dict[str, Callable[..., Any]] = {DESIGN: AutoResearchDesign, TEXT: AutoResearchText}
 ENCODERS: dict[str, TextEncoder] = {DESIGN: NoEncoder(), TEXT: HashingEncoder(256)}
-_SHARED = {"n_trees": 48, "min_executions": 8, "neighbours": None, "sample": False, "seed": 0, "descriptors": True}
+_SHARED: dict[str, Any] = {"n_trees": 48, "min_executions": 8, "neighbours": None, "sample": False, "seed": 0}
+# Fits cost a second or two, however few executions are new: the share is of a model's own ones.
+_SHARED |= {"descriptors": True, "refit_share": 0.5}
 SETTINGS: dict[str, dict[str, Any]] = {
     DESIGN: _SHARED | {"min_leaf": 3, "max_features": 0.3},
     TEXT: _SHARED | {"min_leaf": 1, "max_features": 0.5},
@@ -84,7 +86,7 @@ def gathered(kind: str) -> Saved:
     evidence = Evidence(features, texts, attempt.task, outcome, np.arange(n, dtype=np.int64))
     columns = logic.context_columns.start, logic.context_columns.stop
     settings = SETTINGS[kind] | {"capacity": n + ROOM}
-    return Saved(settings, ENCODERS[kind].settings(), n, {}, STATUSES, TRAIN_TASKS, columns, evidence, None, None)
+    return Saved(settings, ENCODERS[kind].settings(), n, n, {}, STATUSES, TRAIN_TASKS, columns, evidence, None, None)
 
 
 def without_descriptors(saved: Saved, kind: str) -> Saved:

@@ -1,4 +1,4 @@
-"""What one step of an ensemble costs: ``python -m benchmarks.world_models``.
+"""What one step of an ensemble costs, and what learning costs: ``python -m benchmarks.world_models``.
 
 ``EnsembleDynamics.step`` against ``ModelEnv.step`` of mbrl-lib 0.2.0, a library that much model-based work in PyTorch builds on,
 taking turns within one run: five members of four layers of 200, 11 numbers as observation and 3 as action (Hopper's), float32,
@@ -8,8 +8,11 @@ network alone, with nothing between them, are timed as well: nothing of these si
 quicker. mbrl-lib refuses batches that are no multiple of five: it gets 5 rows for 1, 255 for 256, and 4,095 for 4,096.
 
 mbrl-lib pins an old Gymnasium, so that it lives in an environment of its own: ``--mbrl-python`` names one that exists, else one
-is made in the user's cache. Times are medians over rounds; on a busy machine CPU time is the steadier one. Results go to
-``benchmarks/results/world_models.json`` and ``world_models.png``.
+is made in the user's cache. Times are medians over rounds; on a busy machine CPU time is the steadier one.
+
+The second table is what it costs a model to learn N real steps as they arrive (:mod:`benchmarks.learning_cost`); the exit status
+is 1 where that grows faster than N log N. ``--only`` measures one of the tables, and leaves the last results of the other.
+Results go to ``benchmarks/results/world_models.json`` and ``world_models.png``.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks import learning_cost
 from wmrl_gym.data import Transitions
 from wmrl_gym.study.run import machine
 from wmrl_gym.world_models import EnsembleDynamics, Interface
@@ -245,10 +249,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=30, help="turns that each contestant takes (default: 30)")
     parser.add_argument("--threads", type=int, default=1, help="of torch, for both (default: 1)")
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--only", choices=["steps", "learning"], default=None, help="one of the two tables (default: both)")
     arguments = parser.parse_args(argv)
     console = Console()
     sizes = Sizes(threads=arguments.threads)
     torch.set_num_threads(sizes.threads)
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    path = arguments.results / "world_models.json"
+    document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() and arguments.only else {}
+    if arguments.only != "learning":
+        document |= steps(arguments, sizes, console=console)
+    missed: list[str] = []
+    if arguments.only != "steps":
+        document["learning"] = learning_cost.measure()
+        console.print(learning_cost.table(document["learning"]))
+        missed = learning_cost.misses(document["learning"])
+    document = {**document, "machine": machine()}
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    for line in missed:
+        console.print(f"missed: {line}")
+    return 1 if missed else 0
+
+
+def steps(arguments: argparse.Namespace, sizes: Sizes, *, console: Console) -> dict[str, Any]:
+    """Measure, show and draw what a step costs; what of it goes to the results."""
     python = arguments.mbrl_python or make_python(user_cache_path("wmrl-gym") / "mbrl-venv", console)
     peer = Peer(python, sizes)
     try:
@@ -257,11 +281,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         peer.close()
     console.print(table(results))
     versions = {"torch": torch.__version__, "torch_of_mbrl": peer.torch, "python": sys.version.split()[0]}
-    document = {"sizes": asdict(sizes), "machine": machine(), "versions": versions, "batches": results}
-    arguments.results.mkdir(parents=True, exist_ok=True)
-    (arguments.results / "world_models.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     draw(results, arguments.results / "world_models.png")
-    return 0
+    return {"sizes": asdict(sizes), "versions": versions, "batches": results}
 
 
 if __name__ == "__main__":

@@ -1,27 +1,21 @@
 """The method in one file: an agent learns from predicted rewards, and a few real executions keep them honest.
 
-WMRL (arXiv 2608.12564) from top to bottom, in numpy, torch and gymnasium; of `wmrl_gym` only the environment is used. The package
-has all of this general and fast (`wmrl_gym.corrections`, docs/corrections.md); here it is to be read.
-
-A *question* is a data set, an *answer* a pipeline for it (preprocessing, model, hyper-parameters). The environment writes the
-answer as a script, runs it in a sandbox, grades what it predicts for hidden data, and pays a reward in [0, 1]. That is slow, so
-most answers are only imagined. Each step of training:
+WMRL (arXiv 2608.12564) in numpy, torch and gymnasium; of `wmrl_gym` only the environment is used. The package has all of this
+general and fast (`wmrl_gym.corrections`, docs/corrections.md). A *question* is a data set, an *answer* a pipeline for it: it is
+run in a sandbox, graded on hidden data, and paid a reward in [0, 1]. That is slow, so most are only imagined. In each step:
 
     1. ask Q questions, and let the policy answer each G times     a *group*: the answers to one question
     2. predict every answer's reward:  x = r + bias + noise        the world model
     3. execute a random few, the anchors, each with chance p       the only truth there is: pairs (x, r)
     4. calibrate:  f(x), monotone, fitted on earlier pairs         removes the bias that is a function of x
+       and delta(what was done), on what f leaves                  removes the bias that is a function of the answer
     5. form advantages inside groups, anchors counting for more    removes other bias, and noise
     6. follow the policy gradient                                  mean of A grad log pi(answer)
     7. now, and not before, fit f on this step's pairs too         else f had seen the truth that it is to predict
 
 `--method paper`: anchors are whole groups, f is isotonic regression on bins (Online Debiasing), and the truth of anchors replaces
-their prediction and has a weight (Inverse-Variance Denoising). `--method recommended` (it measured better): single answers, a
-smooth f, and an anchor adds what its truth says against its own prediction. `--method model`: the world model alone.
-Simpler than it could be: an episode is one attempt, so that no observation is predicted; and the world model is fitted once, on
-random answers, so that it knows little of where the policy goes, and the corrections have to notice.
-
-    python examples/wmrl_in_one_file.py --method recommended --seed 1
+their prediction and has a weight (Inverse-Variance Denoising). `--method recommended`: single answers, a smooth f, and an anchor
+adds what its truth says against its own prediction. `--method contextual`: delta too. `--method model`: the world model alone.
 """
 
 from __future__ import annotations
@@ -39,7 +33,7 @@ from torch import nn
 
 import wmrl_gym  # noqa: F401  registers wmrl/AutoResearchDesign-v0; nothing else of it is used
 
-METHODS = ("recommended", "paper", "model")
+METHODS = ("recommended", "contextual", "paper", "model")
 Array = np.ndarray  # float64 rewards and advantages, int64 questions and answers
 
 
@@ -69,17 +63,26 @@ def execute(env: gym.Env, tasks: Sequence[str], question: Array, answer: Array) 
     return rewards
 
 
+def one_hot(sizes: Sequence[int], question: Array, answer: Array) -> Array:
+    """What was done as zeros and ones: `sizes` are the numbers of questions, and of choices in each slot of an answer."""
+    columns = np.column_stack([question, answer])
+    return np.concatenate([np.eye(size)[columns[:, i]] for i, size in enumerate(sizes)], axis=1)
+
+
+def kernel(a: Array, b: Array, length: float) -> Array:
+    return 1.0 / (1.0 + ((a[:, None] - b) ** 2).sum(-1) * (0.5 / length**2))
+
+
 class WorldModel(nn.Module):
     """x = r + bias + noise: the mean of five small networks from (question, answer), as zeros and ones, to the reward."""
 
-    def __init__(self, tasks: int, choices: Sequence[int]) -> None:
+    def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
-        self.sizes, wide = [tasks, *choices], tasks + sum(choices)
+        self.sizes, wide = sizes, sum(sizes)
         self.members = nn.ModuleList(nn.Sequential(nn.Linear(wide, 64), nn.ReLU(), nn.Linear(64, 1)) for _ in range(5))
 
     def forward(self, question: Array, answer: Array) -> torch.Tensor:
-        columns = torch.as_tensor(np.column_stack([question, answer]))
-        inputs = torch.cat([nn.functional.one_hot(columns[:, i], size) for i, size in enumerate(self.sizes)], dim=1).float()
+        inputs = torch.as_tensor(one_hot(self.sizes, question, answer), dtype=torch.float32)
         return torch.cat([net(inputs) for net in self.members], dim=1)
 
     def fit(self, question: Array, answer: Array, reward: Array) -> None:
@@ -112,7 +115,7 @@ class BinnedIsotonic:
         self.pairs, self.new = np.zeros((2, 0)), 0
         self.knots = np.array([0.0, 1.0]), np.array([0.0, 1.0])  # the identity, while little is known
 
-    def push(self, x: Array, r: Array, question: Array) -> None:
+    def push(self, x: Array, r: Array, question: Array, answer: Array | None = None) -> None:
         self.pairs = np.append(self.pairs, [x, r], axis=1)[:, -self.window :]  # the newest: bias drifts as the policy moves
         self.new += len(x)
         if self.pairs.shape[1] < self.min_pairs or self.new < self.refit_every:
@@ -124,7 +127,7 @@ class BinnedIsotonic:
             mean_x, mean_r = (np.bincount(cell, each, 10)[filled] / count[filled] for each in self.pairs)
             self.knots, self.new = (mean_x, isotonic(mean_r, count[filled])), 0
 
-    def predict(self, x: Array, question: Array) -> Array:
+    def predict(self, x: Array, question: Array, answer: Array | None = None) -> Array:
         return np.clip(np.interp(x, *self.knots), 0.0, 1.0)
 
 
@@ -143,7 +146,7 @@ class SmoothMonotone:
     """The recommended f:  f_q(x) = a_q + sum_j beta_j clip(12 x - j, 0, 1)  for question q, every beta_j >= 0.05 / 12.
 
     All questions share the slopes; each has an offset, shrunk to the common one by n / (n + 4). It starts as the identity, which
-    counts as 32 pairs, so that no minimum of pairs is needed. It is never flat: a group of ties would have no advantages.
+    counts as 32 pairs. It is never flat: a group of ties would have no advantages.
     """
 
     def __init__(self, tasks: int, ramps: int = 12, floor: float = 0.05, prior: float = 32.0, pooling: float = 4.0) -> None:
@@ -160,7 +163,7 @@ class SmoothMonotone:
     def basis(self, x: Array) -> Array:
         return np.clip(self.ramps * x[:, None] - np.arange(self.ramps), 0.0, 1.0)
 
-    def push(self, x: Array, r: Array, question: Array) -> None:
+    def push(self, x: Array, r: Array, question: Array, answer: Array | None = None) -> None:
         rows = np.column_stack([np.ones(len(x)), self.basis(x), r])
         np.add.at(self.sums, question, rows)
         self.products += rows.T @ rows
@@ -176,8 +179,84 @@ class SmoothMonotone:
         common = (left.sum() + self.prior * (0.5 - self.slopes @ self.mean)) / (count.sum() + self.prior)
         self.offsets = common + (left - count * common) / (count + self.pooling)
 
-    def predict(self, x: Array, question: Array) -> Array:
+    def predict(self, x: Array, question: Array, answer: Array | None = None) -> Array:
         return np.clip(self.offsets[question] + self.basis(x) @ self.slopes, 0.0, 1.0)
+
+
+class Contextual:
+    """f and what was done:  f(x) + share (b(x) + delta(question, answer) - f(x)),  with b the f above, or x itself.
+
+    delta is a Gaussian process on r - b(x): zero where nothing is known. Of both b, the one that predicts each pair better from
+    all the others is taken; share is 0 where the answers explain nothing, by the same measure, so that f alone is left. Where an
+    answer was executed before, the mean of what is missed there is added, the more the less its truths differ.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.f, self.sizes, self.fit, self.chosen_at = SmoothMonotone(sizes[0]), sizes, None, 0
+        self.pairs: tuple[Array, ...] = (np.zeros(0), np.zeros(0), np.zeros(0, int), np.zeros((0, sum(sizes))))
+
+    def push(self, x: Array, r: Array, question: Array, answer: Array) -> None:
+        self.f.push(x, r, question)
+        new = x, r, question, one_hot(self.sizes, question, answer)
+        self.pairs = tuple(np.concatenate(both) for both in zip(self.pairs, new, strict=True))
+        n = len(self.pairs[0])
+        if self.fit and n < self.chosen_at + self.chosen_at // 8:
+            self.fit = self.fitted(self.fit["on_f"], self.fit["chosen"])
+        elif n >= 6:
+            self.fit, self.chosen_at = min(self.fitted(True), self.fitted(False), key=lambda fit: fit["left"]), n
+        self.seen, place, count = np.unique(self.pairs[3], axis=0, return_inverse=True, return_counts=True)
+        missed = self.pairs[1] - self.smooth(self.pairs[0], self.pairs[2], self.pairs[3])
+        mean = np.bincount(place.ravel(), missed) / count
+        sigma = (((missed - mean[place.ravel()]) ** 2).sum() + 0.01) / (n - len(count) + 2)  # variance of one answer's truths
+        tau = max((mean**2 - sigma / count).mean(), 0.0)
+        self.effect = mean * tau / np.maximum(tau + sigma / count, 1e-300)
+
+    def fitted(self, on_f: bool, chosen: tuple[float, ...] | None = None) -> dict[str, Any]:
+        x, r, question, z = self.pairs
+        f = self.f.predict(x, question)
+        target, places = r - (f if on_f else x), np.unique(z, axis=0)
+        span = np.ptp(places, axis=0)
+        scale = np.where(span > 0, np.maximum(places.std(0), span / 4), np.inf)
+        z = z / scale
+        length, variance, offset, noise = chosen = chosen or self.likeliest(places / scale, z, target)
+        inverse = np.linalg.inv(variance * (kernel(z, z, length) + offset) + noise * np.eye(len(x)))
+        unseen = target - inverse @ target / np.diag(inverse)  # what the others say of each pair
+        best = np.clip(unseen @ target / (unseen @ unseen), 0.0, 1.0) if variance and unseen.any() else 0.0
+        left = (target - best * unseen) ** 2
+        gain = (r - f) ** 2 - left
+        mean, error = gain.mean(), gain.std(ddof=1) / np.sqrt(len(x))
+        share = best * (1.0 - (error / mean) ** 2) if best > 0 and mean > error else 0.0  # what chance does not explain
+        weights = variance * (inverse @ target)
+        return dict(on_f=on_f, chosen=chosen, left=left.mean(), share=share, scale=scale, z=z, weights=weights)
+
+    def likeliest(self, places: Array, z: Array, target: Array) -> tuple[float, ...]:
+        """Length scale, variance, offset and noise of the largest marginal likelihood; the noise counts for 2 pairs of 0.005."""
+        apart = ((places[:, None] - places) ** 2).sum(-1)[np.triu_indices(len(places), 1)]
+        unit, n = np.sqrt(np.median(apart[apart > 1e-9])) if (apart > 1e-9).any() else 1.0, len(target) + 2
+        best, found = -0.5 * n * np.log(target @ target + 0.01), (unit, 0.0, 0.0, 0.005)
+        for length, offset in [(length * unit, offset) for length in (0.25, 0.5, 1.0, 2.0) for offset in (0.1, 1.0)]:
+            values, vectors = np.linalg.eigh(kernel(z, z, length) + offset)
+            for gain in (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0):
+                grown = 1.0 + gain * np.maximum(values, 0.0)
+                rest = ((vectors.T @ target) ** 2 / grown).sum() + 0.01
+                likelihood = -0.5 * (n * np.log(rest) + np.log(grown).sum())
+                if likelihood > best:
+                    best, found = likelihood, (length, gain * rest / n, offset, rest / n)
+        return found
+
+    def smooth(self, x: Array, question: Array, z: Array) -> Array:
+        f, fit = self.f.predict(x, question), self.fit
+        if not fit or not fit["share"]:
+            return f
+        near = kernel(z / fit["scale"], fit["z"], fit["chosen"][0]) + fit["chosen"][2]
+        return f + fit["share"] * ((f if fit["on_f"] else x) + near @ fit["weights"] - f)
+
+    def predict(self, x: Array, question: Array, answer: Array) -> Array:
+        z = one_hot(self.sizes, question, answer)
+        said = self.smooth(x, question, z)
+        if len(self.pairs[0]):
+            said = said + (z[:, None] == self.seen).all(-1) @ self.effect
+        return np.clip(said, 0.0, 1.0)
 
 
 # --- Advantages: arrays of shape (Q, G), a row a group ---
@@ -199,9 +278,8 @@ def grpo_advantages(reward: Array, valid: Array, weight: Array, eps: float = 1e-
 class AnchorWeight:
     """The paper's weight of anchor groups:  w = clip(1 + c s^2, 1, 4).
 
-    The anchors' gradient is clean and rare, the model's noisy and plentiful; fused best, each weighs by its inverse variance.
-    What stands for the noise is s^2, the mean of var(f - r) / var(r) inside anchor groups, of half-life 64. c is set once, so
-    that w = 2 after `warmup` groups. As f gets better, s^2 falls, and w with it.
+    Fused best, two gradients weigh by their inverse variances. For the model's noise stands s^2, the mean of var(f - r) / var(r)
+    inside anchor groups, of half-life 64. c is set once, so that w = 2 after `warmup` groups; as s^2 falls, w does.
     """
 
     warmup: int = 32
@@ -225,9 +303,8 @@ class AnchorWeight:
 def residual_advantages(f: Array, real: Array, valid: Array, propensity: float, residual_var: float, kappa: float) -> Array:
     """The recommended ones:  A = [f - mean f + kappa m / p (r - f)] / sqrt(var f + s^2),  clipped at 5 root mean squares.
 
-    m = 1 on anchors, `real` is NaN elsewhere. As E[m / p] = 1, the residual makes A right on average whatever f is, at kappa = 1;
-    below that bias is traded for variance. It comes in after centring: an anchor tells of itself, and not of its neighbours. s^2,
-    the running mean of (r - f)^2, keeps a group of nearly equal predictions from being blown up to advantages of one.
+    m = 1 on anchors, `real` is NaN elsewhere. As E[m / p] = 1, the residual makes A right on average whatever f is, at kappa = 1.
+    It comes in after centring: an anchor tells of itself alone. s^2, the running mean of (r - f)^2, keeps ties small.
     """
     centred, variance, used = centre(f, valid)
     residual = np.where(np.isfinite(real), kappa / propensity * (real - f), 0.0)
@@ -279,7 +356,8 @@ def train(args: Args) -> dict[str, Any]:
     env = gym.make("wmrl/AutoResearchDesign-v0", task=tasks, max_turns=1)
     env.reset(seed=args.seed)
     choices = env.action_space.nvec.tolist()  # how many each slot of an answer has
-    policy, model, shape = Policy(len(tasks), choices), WorldModel(len(tasks), choices), (args.groups, args.group_size)
+    sizes, shape = [len(tasks), *choices], (args.groups, args.group_size)
+    policy, model = Policy(len(tasks), choices), WorldModel(sizes)
     optimiser = torch.optim.Adam(policy.parameters(), lr=args.learning_rate)
     before = policy.evaluate(env, tasks, args.evaluation, seed=args.seed + 1)
 
@@ -289,7 +367,8 @@ def train(args: Args) -> dict[str, Any]:
 
     paper = args.method == "paper"
     # The paper waits for 200 pairs, 64 new ones, and 32 groups, which would not come in a minute.
-    calibrator = BinnedIsotonic(16, 8) if paper else SmoothMonotone(len(tasks))
+    makers = {"paper": lambda: BinnedIsotonic(16, 8), "contextual": lambda: Contextual(sizes)}
+    calibrator = makers.get(args.method, lambda: SmoothMonotone(len(tasks)))()
     residual_var, anchor_weight = ResidualVariance(), AnchorWeight(warmup=4)
     for step in range(args.steps):
         question = np.repeat(rng.integers(len(tasks), size=args.groups), args.group_size)  # 1
@@ -304,7 +383,7 @@ def train(args: Args) -> dict[str, Any]:
         graded = np.isfinite(real)
         valid = graded | ~anchor  # an anchor whose grade was lost is left out
 
-        f = calibrator.predict(x, question).reshape(shape)  # 4
+        f = calibrator.predict(x, question, answer).reshape(shape)  # 4
         if paper:  # 5
             weight = np.where(anchor, anchor_weight.weight(), 1.0)
             advantage = grpo_advantages(np.where(graded, real, f), valid, weight)
@@ -321,8 +400,8 @@ def train(args: Args) -> dict[str, Any]:
 
         pairs = graded.ravel()  # 7
         residual_var.update(f[graded], real[graded])
-        calibrator.push(x[pairs], real[graded], question[pairs])
-        later = calibrator.predict(x, question).reshape(shape)
+        calibrator.push(x[pairs], real[graded], question[pairs], answer[pairs])
+        later = calibrator.predict(x, question, answer).reshape(shape)
         for each in np.flatnonzero(graded.any(axis=1)):
             anchor_weight.update(later[each, graded[each]], real[each, graded[each]])
         print(f"\rstep {step + 1} of {args.steps}: mean x {x.mean():.3f}, mean f {f.mean():.3f}", end="", flush=True)

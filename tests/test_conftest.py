@@ -17,6 +17,32 @@ def test_plain(): pass
 @pytest.mark.needs_docker
 def test_needy(): pass
 """
+ON_BACK_ENDS = """
+import os
+import pathlib
+import pytest
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("back_end", ["docker", "ray_sandbox"])
+def test_it(back_end, number):
+    with open(pathlib.Path(__file__).parents[2] / back_end, "a") as file:
+        print(os.environ["PYTEST_XDIST_WORKER"], file=file)
+"""
+BROKEN = """
+import pathlib, sys
+sys.path.insert(1, str(pathlib.Path(__file__).parent))
+raise ImportError("libGL.so.1: cannot open shared object file")
+"""
+AFTER_BROKEN = """
+import multiprocessing
+import pytest
+def test_it():
+    with pytest.raises(ImportError):
+        import cv2
+    process = multiprocessing.get_context("spawn").Process(target=__import__, args=("typing",))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+"""
 LITTERING = """
 import sys
 def test_that_fails(start):
@@ -65,6 +91,26 @@ def test_ci_leaves_nothing_out(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "CI is set and this machine lacks a Docker engine: no docker engine answers" in done.stdout
     assert "Not covered" not in done.stdout
+
+
+def test_processes_start_where_opencv_lacks_its_libraries(tmp_path: Path) -> None:
+    (tmp_path / "cv2" / "typing").mkdir(parents=True)
+    (tmp_path / "cv2" / "__init__.py").write_text(BROKEN)
+    (tmp_path / "cv2" / "typing" / "__init__.py").write_text("from nowhere import this")
+    done = suite(AFTER_BROKEN, tmp_path, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert "1 passed" in done.stdout, done.stdout
+
+
+def test_the_tests_of_one_back_end_go_to_one_process_whatever_their_module(tmp_path: Path) -> None:
+    folder = tmp_path / "tests" / "back_ends"
+    folder.mkdir(parents=True)
+    (folder / "test_attacks.py").write_text(ON_BACK_ENDS)
+    (folder / "test_limits_hold.py").write_text(ON_BACK_ENDS)
+    done = suite("", tmp_path, "-n", "2", "--dist", "loadfile", str(folder))
+    assert "12 passed" in done.stdout, done.stdout
+    docker, ray = ((tmp_path / name).read_text().split() for name in ("docker", "ray_sandbox"))
+    assert (len(docker), len(set(docker))) == (len(ray), len(set(ray))) == (6, 1)
+    assert docker[0] != ray[0]
 
 
 def test_a_test_that_fails_leaves_no_process_behind(tmp_path: Path) -> None:

@@ -21,11 +21,15 @@ HEAVY = (
     "rich",
     "safetensors",
     "scipy",
+    "skrl",
     "sklearn",
     "stable_baselines3",
     "tensorboard",
+    "tensordict",
+    "tianshou",
     "tokenizers",
     "torch",
+    "torchrl",
     "transformers",
 )
 OWN_MODULES = 60

@@ -52,7 +52,7 @@ def groups(shape: tuple[int, int], seed: int) -> tuple[Any, Any, Any, Any]:
 
 def test_it_is_short_and_needs_numpy_torch_and_gymnasium_alone() -> None:
     source = FILE.read_text()
-    assert len(source.splitlines()) <= 350
+    assert len(source.splitlines()) <= 430
     tree = ast.parse(source)
     imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     names = {alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names}
@@ -107,6 +107,26 @@ def test_smooth_monotone_is_the_packages_at_every_batch(one_file: Any, seed: int
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_the_contextual_correction_is_the_packages_at_every_batch(one_file: Any, seed: int) -> None:
+    sizes, rng = [3, 4, 3], np.random.default_rng(seed)
+    ours, package = one_file.Contextual(sizes), corrections.ContextualCalibration()
+    x, r, c = pairs(96, seed)
+    answer = rng.integers([4, 3], size=(96, 2))
+    x = np.clip(x + 0.4 * (answer[:, 0] - 1.5) / 1.5, 0.0, 1.0)
+    shares, at = [], 0
+    for size in (1, 3, 1, 1, 6, 2, 16, 1, 1, 1, 12, 30, 21):
+        rows = slice(at, at := at + size)
+        done = one_file.one_hot(sizes, c[rows], answer[rows])
+        ours.push(x[rows], r[rows], c[rows], answer[rows])
+        package.push(x[rows], r[rows], context=c[rows], features=done)
+        expected = package.predict(x, context=c, features=one_file.one_hot(sizes, c, answer))
+        np.testing.assert_allclose(ours.predict(x, c, answer), expected, **TOLERANCE)
+        shares.append(package.share)
+    assert shares[0] == 0.0
+    assert shares[-1] > 0.3, "by then it is no longer f alone"
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_residual_variance_is_the_packages(one_file: Any, seed: int) -> None:
     ours, package = one_file.ResidualVariance(), corrections.ResidualVariance()
     for x, r in zip(*(each.reshape(-1, 10) for each in pairs(1000, seed)[:2]), strict=True):
@@ -141,7 +161,7 @@ def test_advantages_are_the_packages(one_file: Any, seed: int) -> None:
     assert not ours[:2].any(), "groups with fewer than two known members teach nothing"
 
 
-@pytest.mark.parametrize("method", ["recommended", "paper", "model"])
+@pytest.mark.parametrize("method", ["recommended", "contextual", "paper", "model"])
 def test_it_trains_and_says_what_came_of_it(one_file: Any, method: str, capsys: pytest.CaptureFixture[str]) -> None:
     said = one_file.main([f"--method={method}", *(f"--{name}={value}" for name, value in FEW.items())])
     executed, answers = said["executions"], 3 * 2 * 2

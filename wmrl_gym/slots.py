@@ -197,6 +197,9 @@ class SlotVectorEnv(gym.vector.VectorEnv[Any, Any, NDArray[Any]], ABC):
             self._reset(slots, [None] * len(slots), None, infos)
         return deepcopy(self._observation), reward, terminated, truncated, infos
 
+    def __del__(self) -> None:
+        """Nothing: before Gymnasium 1.3 garbage was closed, and with it what others may still use."""
+
     def _put_step_infos(self, infos: dict[str, Any], slots: NDArray[np.int64], info: Mapping[str, Any]) -> None:
         ended = self._ended[slots]
         if self.autoreset_mode is not AutoresetMode.SAME_STEP or not ended.any():

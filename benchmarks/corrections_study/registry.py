@@ -6,8 +6,10 @@ is on other seeds.
 
 from __future__ import annotations
 
+from benchmarks.corrections_study.contextual import ContextualAdaptive, ContextualResidual
 from benchmarks.corrections_study.fused import AdaptiveReward, Fused
 from benchmarks.corrections_study.methods import (
+    FRACTION,
     Entry,
     ModelAlone,
     RealEpisodes,
@@ -32,4 +34,7 @@ METHODS: tuple[Entry, ...] = (
     Entry("residual reward, adaptive", AdaptiveReward, 0.03),
     Entry("recommended", Residual, 0.02),
     Entry("adaptive", Fused, 0.02),
+    Entry("contextual", lambda s: ContextualResidual(s, kappa=FRACTION), 0.02),
+    Entry("contextual + residual", ContextualResidual, 0.02),
+    Entry("contextual, adaptive", ContextualAdaptive, 0.02),
 )

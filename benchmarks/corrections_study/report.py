@@ -72,6 +72,13 @@ def verdict_table(results: dict[str, Any]) -> Table:
         asked = "> 2 standard errors" if kind in HARD else "> -0.005"
         shown = f"{row['difference']:+.4f} ±{row['standard_error']:.4f}"
         table.add_row(kind, shown, f"{early[0]:+.4f} ±{early[1]:.4f}", asked, "yes" if row["passed"] else "NO")
+    for name, rows in verdict.get("contextual", {}).items():
+        for kind, row in rows.items():
+            early = difference(results, f"{kind}/0.15", name, "adaptive", "early")
+            asked = "> 2 standard errors" if kind in ("arm", "spike") else "> -1 standard error"
+            shown = f"{row['difference']:+.4f} ±{row['standard_error']:.4f}"
+            after = f"{early[0]:+.4f} ±{early[1]:.4f}"
+            table.add_row(f"{name} against adaptive: {kind}", shown, after, asked, "yes" if row["passed"] else "NO")
     for heading in ("theorems", "costs"):
         for name, passed in verdict[heading].items():
             table.add_row(heading, "", "", name, "yes" if passed else "NO")

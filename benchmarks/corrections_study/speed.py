@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from wmrl_gym.corrections import FusedAdvantages, OnlineCalibration, residual_advantages
+from wmrl_gym.corrections import ContextualCalibration, FusedAdvantages, OnlineCalibration, residual_advantages
 
 
 def _milliseconds(work: Callable[[], object], repeats: int = 30) -> float:
@@ -44,6 +44,10 @@ def measure() -> dict[str, float]:
         for start in range(5000, 100_000, 1000):
             f.push(x[start : start + 1000], r[start : start + 1000], context=c[start : start + 1000])
         out[f"{kind}: bytes at 100,000"] = _bytes(f.state_dict())
+    contextual, z = ContextualCalibration(), rng.random((5000, 64))
+    contextual.push(x[:5000], r[:5000], context=c[:5000], features=z)
+    out["contextual: refit ms"] = _milliseconds(contextual.refit, 5)
+    out["contextual: predict 256 ms"] = _milliseconds(lambda: contextual.predict(x[:256], context=c[:256], features=z[:256]))
     group, anchor = np.repeat(np.arange(32), 8), np.arange(256) % 10 == 0
     fused = FusedAdvantages()
     score = rng.normal(size=(256, 128))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from wmrl_gym.envs.autoresearch import HELD_OUT_TASKS, TRAIN_TASKS
-from wmrl_gym.envs.autoresearch.embedded import catalogue
+from wmrl_gym.envs.autoresearch.embedded import catalogue, sources
 from wmrl_gym.envs.autoresearch.embedded.catalogue import (
     HASHES,
     LEADERBOARDS,
@@ -296,3 +296,14 @@ def test_a_cache_that_cannot_be_written_names_the_variable(monkeypatch: pytest.M
     monkeypatch.setenv("WMRL_HOME", "/proc/nobody")
     with pytest.raises(CannotWrite, match=r"cannot write /proc/nobody.*set the environment variable WMRL_HOME"):
         load_task("breast-cancer")
+
+
+def test_diabetes_is_the_same_task_with_older_versions_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn import datasets
+
+    today = sources.diabetes()
+    bunch = datasets.load_diabetes(scaled=False)
+    bunch.data = np.where(bunch.data == 4.804, 4.803999999999999, bunch.data)  # as it was before 1.8
+    assert (bunch.data == 4.803999999999999).any()
+    monkeypatch.setattr(datasets, "load_diabetes", lambda **_: bunch)
+    assert sources.diabetes() == today

@@ -37,7 +37,8 @@ def test_data_that_has_changed_is_seen(ray_sandbox: RaySandbox, limits: Limits, 
     ray_sandbox.run(code, data_dir=task / "public", limits=limits)
     (task / "public" / "train.csv").write_text("changed")
     (task / "public" / "test.csv").touch()
-    assert ray_sandbox.run(code, data_dir=task / "public", limits=limits).stdout == "['test.csv', 'train.csv'] changed\n"
+    result = ray_sandbox.run(code, data_dir=task / "public", limits=limits)
+    assert result.stdout == "['test.csv', 'train.csv'] changed\n", result
 
 
 def test_bad_data_is_refused_as_elsewhere(ray_sandbox: RaySandbox, limits: Limits, tmp_path: Path) -> None:

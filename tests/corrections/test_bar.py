@@ -14,14 +14,14 @@ from rich.console import Console
 
 from benchmarks.corrections_study.registry import METHODS
 from benchmarks.corrections_study.report import plot, show
-from benchmarks.corrections_study.run import judge, load, run_scenario, save
+from benchmarks.corrections_study.run import CONTEXTUAL, judge, load, run_scenario, save
 from benchmarks.corrections_study.train import Scenario
 from benchmarks.corrections_study.world import HARD, KINDS
 
 
 @pytest.fixture
 def results() -> dict[str, Any]:
-    """Results in which ours wins the hard rows by .1 and ties the others."""
+    """Results in which ours wins the hard rows by .1 and ties the others, and the contextual forms win two rows more by .05."""
     rng = np.random.default_rng(0)
     scenarios: dict[str, Any] = {}
     gradients: dict[str, Any] = {}
@@ -29,7 +29,9 @@ def results() -> dict[str, Any]:
         base = 0.8 + 0.01 * rng.standard_normal(20)
         rows: dict[str, Any] = {}
         for entry in METHODS:
-            gain = 0.1 * (kind in HARD) * (entry.name == "adaptive") + 0.001 * rng.standard_normal(20)
+            contextual = entry.name.startswith("contextual")
+            gain = 0.1 * (kind in HARD) * (entry.name == "adaptive" or contextual) + 0.001 * rng.standard_normal(20)
+            gain += contextual * (0.002 + 0.05 * (kind in ("arm", "spike")))
             values = (base + gain).tolist()
             rows[entry.name] = {"final": values, "early": values, "real_to_90": [None, 300] * 10, "curve": [0.5] * 30}
         scenarios[Scenario(kind).label] = rows
@@ -63,6 +65,17 @@ def test_one_lost_row_fails_the_bar(results: dict[str, Any], kind: str) -> None:
     verdict = judge(results)
     assert not verdict["passed"]
     assert [name for name, entry in verdict["rows"].items() if not entry["passed"]] == [kind]
+
+
+@pytest.mark.parametrize(("kind", "loss"), [("arm", 0.0), ("mono", 0.02)])
+def test_the_contextual_forms_have_a_bar_of_their_own(results: dict[str, Any], kind: str, loss: float) -> None:
+    row = results["scenarios"][Scenario(kind).label]
+    for name in CONTEXTUAL:
+        row[name]["final"] = [value - loss for value in row["adaptive"]["final"]]
+        verdict = judge(results)
+        assert [each for each, entry in verdict["contextual"][name].items() if not entry["passed"]] == [kind]
+        # One of the forms is enough.
+        assert verdict["passed"] == (name != CONTEXTUAL[-1])
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from wmrl_gym import batch
 from wmrl_gym.data import Transitions
 from wmrl_gym.data.demonstrations import run_episode
 from wmrl_gym.integrations import sb3
+from wmrl_gym.integrations.sb3.replay import draw_where
 from wmrl_gym.world_models import Prediction
 from wmrl_gym.wrappers.vector import OnlineDebiasing, ResidualCorrection, WorldModelVectorEnv, corrected
 
@@ -279,3 +280,54 @@ def test_a_real_share_that_cannot_be_is_refused() -> None:
         DQN("MlpPolicy", plain, **OPTIONS, **sb3.relabelled(plain, real_share=0.5))
     venv.close()
     plain.close()
+
+
+@pytest.mark.parametrize(("algorithm", "kind"), [(SAC, Line), (DQN, Steps)])
+def test_replayed_rewards_know_what_was_done(algorithm: Any, kind: Any) -> None:
+    settings: dict[str, Any] = {"num_envs": 4, "anchors": 0.5, "max_model_steps": 5, "autoreset_mode": SAME, "seed": 0}
+    envs: Any = WorldModelVectorEnv(kind, Overrated(discrete=kind is Steps), pairs="open_loop", **settings)
+    venv = sb3.to_vec_env(OnlineDebiasing(envs, "contextual", reward_range=(-1.0, 1.5)))
+    model = algorithm("MlpPolicy", venv, **OPTIONS, **sb3.relabelled(venv))
+    model.learn(60)
+    buffer: Any = model.replay_buffer
+    step, slot = np.nonzero(~np.isfinite(buffer.kept["real_reward"][:10]))
+    row = {name: buffer.kept[name][step, slot] for name in ("wm_reward", "wm_reward_std", "context", "depth")}
+    done = buffer.features[step, slot].astype(float)
+    width = 2 if algorithm is SAC else 4
+    assert done.shape == (len(step), 2 * width)
+    assert np.isfinite(done).all()
+    buffer.debiasing.calibration.share = 0.5  # whatever the pairs say, so that features matter
+    wanted = buffer.debiasing.calibrated(*row.values(), features=done).value
+    np.testing.assert_allclose(buffer.rewards_at(step, slot), wanted, rtol=1e-6)
+    assert not np.allclose(buffer.debiasing.calibrated(*row.values()).value, wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.01, 0.0])
+def test_drawing_looks_at_few_rows_however_large_the_buffer_is(share: float) -> None:
+    size, asked = 1_000_000, []
+    usable = np.random.default_rng(1).random(size) < share
+
+    def says(rows: Any) -> Any:
+        asked.append(len(rows))
+        return usable[rows]
+
+    drawn = draw_where(says, size, 256, np.random.default_rng(0))
+    assert len(drawn) == (256 if share else 0)
+    assert usable[drawn].all()
+    if share > 0.5:
+        assert sum(asked) < 400
+    rows = np.arange(6) % 2 == 0
+    often = np.bincount(draw_where(rows.__getitem__, 6, 3000, np.random.default_rng(0)), minlength=6)
+    assert (often[1::2] == 0).all()
+    assert (often[::2] > 900).all(), "each with the same chance"
+    assert len(draw_where(rows.__getitem__, 0, 5, np.random.default_rng(0))) == 0
+
+
+def test_an_emptied_buffer_has_nothing_to_sample() -> None:
+    venv = sb3.to_vec_env(stack(Steps))
+    model = DQN("MlpPolicy", venv, **sb3.relabelled(venv), **OPTIONS).learn(40)
+    buffer: Any = model.replay_buffer
+    assert len(buffer.sample(8).rewards) == 8
+    buffer.reset()
+    with pytest.raises(RuntimeError, match="not one step in the buffer has a known reward"):
+        buffer.sample(8)

@@ -141,6 +141,7 @@ def collect(*arguments: str, out: Path) -> int:
     return main(["collect", *arguments, "--out", str(out)])
 
 
+@pytest.mark.needs_gl
 def test_collect_records_experts_in_both_formats_and_goes_on_where_it_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,7 +23,14 @@ from wmrl_gym.study.config import StudyConfig
 from wmrl_gym.study.evaluation import GradedEpisode, mean_and_error
 from wmrl_gym.study.run import Study, StudyMismatch
 from wmrl_gym.study.summary import Point, Row, sentence, table, time_to_reach
-from wmrl_gym.study.training import MeteredSandbox, anchor_choices, environments, open_sandbox, train
+from wmrl_gym.study.training import (
+    MeteredSandbox,
+    anchor_choices,
+    environments,
+    open_sandbox,
+    train,
+    unchecked_distributions,
+)
 
 QUIET = Console(quiet=True)
 SMALL = StudyConfig(
@@ -244,3 +251,18 @@ def _state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return "Z"
+
+
+def test_distributions_are_checked_again_after_training() -> None:
+    from torch import tensor
+    from torch.distributions import Normal
+
+    def failing() -> None:
+        with unchecked_distributions():
+            assert Normal(tensor(0.0), tensor(-1.0)).scale == -1.0, "nobody looked"
+            raise RuntimeError("training failed")
+
+    with pytest.raises(RuntimeError, match="training failed"):
+        failing()
+    with pytest.raises(ValueError, match="scale"):
+        Normal(tensor(0.0), tensor(-1.0))

@@ -11,7 +11,7 @@ import pytest
 from tests.bandit import Bandit
 from tests.drifting import Drift, fitted
 from wmrl_gym.envs.factored_env import FactoredEnv
-from wmrl_gym.world_models import EnsembleDynamics, OutcomeModel, Prediction, WorldModelError, check_world_model
+from wmrl_gym.world_models import EnsembleDynamics, OutcomeModel, Prediction, WorldModelError, check, check_world_model
 
 
 def test_models_that_keep_the_contract_pass() -> None:
@@ -104,3 +104,22 @@ def test_all_broken_promises_are_named_at_once() -> None:
     broken = check_world_model(Bad(), gym.make("CartPole-v1"), raise_=False)
     assert len(broken) >= 2
     assert np.array([isinstance(sentence, str) for sentence in broken]).all()
+
+
+def test_checking_step_by_step_builds_each_space_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[int] = []
+    plain = check.batch_space
+
+    def counted(space: Any, n: int) -> Any:
+        built.append(n)
+        return plain(space, n)
+
+    monkeypatch.setattr(check, "batch_space", counted)
+    space = gym.spaces.Dict({"said": gym.spaces.Text(8), "at": gym.spaces.Discrete(5)})
+    checked, no = check.PredictionCheck(space), np.zeros(3, bool)
+    for _ in range(4):
+        told = {"said": ("a", "b", "c"), "at": np.array([0, 1, 4])}
+        checked(Prediction(told, np.zeros(3), np.zeros(3), no, no, ~no, ~no), 3)
+    assert built == [3, 3], "one for the text, one for the number"
+    with pytest.raises(WorldModelError, match=r"observation\['at'\] of rollout 2 is outside"):
+        checked(Prediction(told | {"at": np.array([0, 1, 5])}, np.zeros(3), np.zeros(3), no, no, ~no, ~no), 3)

@@ -267,3 +267,52 @@ def test_a_rollout_is_told_the_same_in_batches_of_any_size(propagation: str, mod
         _, apart = model.step(batch.take(whole, rows), batch.take(data.action, rows), np.random.default_rng(1))
         for name in ("observation", "reward", "reward_std", "terminated"):
             np.testing.assert_allclose(getattr(apart, name), getattr(together, name)[rows], rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def test_it_learns_when_a_share_of_what_it_knows_is_new() -> None:
+    env, data = gym.make("Pendulum-v1"), random_steps("Pendulum-v1", 400)
+    ends: dict[float, list[int]] = {}
+    for share in (0.0, 0.5):
+        model = EnsembleDynamics((4,), n_members=2, n_elites=1, min_transitions=40, refit_share=share, max_gradient_steps=1)
+        model.bind(Interface(env.observation_space, env.action_space))
+        ends[share] = [0]
+        for start in range(0, 400, 10):
+            model.update(batch.take(data, np.arange(start, start + 10)), np.random.default_rng(start))
+            ends[share] += [model.span.end] if model.span.end > ends[share][-1] else []
+        assert model.transitions == 400
+    assert ends == {0.0: list(range(0, 401, 10))[:1] + list(range(40, 401, 10)), 0.5: [0, 40, 60, 90, 140, 210, 320]}
+
+
+def test_saved_between_two_fits_it_goes_on_the_same(tmp_path: Path) -> None:
+    env, data = gym.make("Pendulum-v1"), random_steps("Pendulum-v1", 200)
+    model = EnsembleDynamics((4,), n_members=2, n_elites=1, min_transitions=40, capacity=80, max_gradient_steps=2)
+    model.bind(Interface(env.observation_space, env.action_space))
+    for start, end in ((0, 100), (100, 105), (105, 112)):
+        model.update(batch.take(data, np.arange(start, end)), np.random.default_rng(end))
+    assert (model.span.end, model.transitions) == (100, 112)
+    model.save(tmp_path)
+    again = EnsembleDynamics()
+    again.bind(Interface(env.observation_space, env.action_space))
+    again.load(tmp_path)
+    assert (again.span, again.transitions, again.refit_share) == (model.span, 112, 0.2)
+    told = []
+    for each in (model, again):
+        measures = each.update(batch.take(data, np.arange(112, 120)), np.random.default_rng(7))
+        assert (each.span.first, each.span.end) == (40, 120)
+        state = each.begin(data.observation[:5], {}, np.random.default_rng(1))
+        told.append((measures, each.step(state, data.action[:5], np.random.default_rng(2))[1].observation))
+    assert told[0][0] == told[1][0]
+    np.testing.assert_array_equal(told[0][1], told[1][1])
+
+
+def test_what_arrives_between_two_fits_is_kept_in_few_parts() -> None:
+    model = EnsembleDynamics((4,), n_members=2, n_elites=1, min_transitions=2, refit_share=1e9, max_gradient_steps=1)
+    env, data = gym.make("Pendulum-v1"), random_steps("Pendulum-v1", 203)
+    model.bind(Interface(env.observation_space, env.action_space))
+    for row in range(3, 203):
+        model.update(batch.take(data, [0, 1, 2] if row == 3 else [row]), np.random.default_rng(row))
+    replay = model._replay
+    assert len(replay) == 202
+    assert len(replay.newer) <= 8, "each part is longer than the next"
+    assert replay.everything is not None
+    np.testing.assert_array_equal(replay.everything.reward[3:], data.reward[4:203].astype(np.float32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +13,7 @@ from scipy.stats import spearmanr
 
 from tests.bandit import Bandit, BanditAttempt
 from tests.drifting import fitted
+from wmrl_gym import batch
 from wmrl_gym.data import Transitions
 from wmrl_gym.envs.autoresearch import AutoResearchText
 from wmrl_gym.envs.autoresearch.rules import RUNTIME_ERROR, VALID
@@ -150,6 +152,7 @@ def test_lost_executions_teach_nothing() -> None:
         ({"min_executions": 1}, "min_executions must be at least 2"),
         ({"encoder": "bert"}, "encoder must be"),
         ({"neighbours": -1}, "neighbours must be at least 0, got -1"),
+        ({"refit_share": -0.1}, r"refit_share must be 0 or more and finite, got -0\.1"),
         ({"capacity": 4}, "capacity must be at least min_executions, 8, got 4"),
     ],
 )
@@ -355,3 +358,114 @@ class Scripts(UnicodeText):
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         word = ("forest", "linear", "boost", "crash")[int(self.np_random.integers(4))]
         return f"```python\nimport os\n{word} = {self.np_random.integers(1000)}\n```"
+
+
+def test_held_out_it_does_not_know_by_heart_what_it_was_shown_once() -> None:
+    bandit = Bandit()
+    attempt = batch.concatenate([every_design(task) for task in range(3)])
+    chosen = batch.take(attempt, np.random.default_rng(0).permutation(48)[:24])
+    model = OutcomeModel(48, encoder="none")
+    model.bind(Interface(bandit.observation_space, bandit.action_space, bandit.reward_range, bandit))
+    model.update(shown(bandit, chosen), np.random.default_rng(0))
+    real = bandit.execute(chosen).value
+    inside, _ = model.predict(chosen, np.random.default_rng(0))
+    held = model.held_out_outcomes(chosen, chosen.task)
+    assert held is not None
+    unseen = batch.take(attempt, [row for row in range(48) if not _among(attempt, row, chosen)])
+    outside = model.predict(unseen, np.random.default_rng(0))[0].value - bandit.execute(unseen).value
+    errors = [np.abs(each).mean() for each in (inside.value - real, held.outcome.value - real, outside)]
+    assert errors[0] < 0.7 * errors[1]
+    assert 0.5 * errors[2] < errors[1] < 2.0 * errors[2]
+
+
+def test_held_out_it_predicts_what_it_was_not_shown_as_ever() -> None:
+    bandit = Bandit()
+    model = OutcomeModel(16, encoder="none")
+    model.bind(Interface(bandit.observation_space, bandit.action_space, bandit.reward_range, bandit))
+    assert model.held_out_outcomes(every_design(0), np.zeros(16, np.int64)) is None
+    model.update(shown(bandit, every_design(0)), np.random.default_rng(0))
+    held = model.held_out_outcomes(every_design(1), np.ones(16, np.int64))
+    assert held is not None
+    assert (held.outcome.value == model.predict(every_design(1), np.random.default_rng(0))[0].value).all()
+
+
+def test_held_out_what_waits_for_the_next_fit_is_as_unseen_as_it_is() -> None:
+    bandit = Bandit()
+    model = OutcomeModel(16, encoder="none", refit_share=1.0)
+    model.bind(Interface(bandit.observation_space, bandit.action_space, bandit.reward_range, bandit))
+    model.update(shown(bandit, every_design(0)), np.random.default_rng(0))
+    later = batch.take(every_design(1), np.arange(8))
+    model.update(shown(bandit, later), np.random.default_rng(0))
+    held = model.held_out_outcomes(later, later.task)
+    assert held is not None
+    assert (held.outcome.value == model.predict(later, np.random.default_rng(0))[0].value).all()
+
+
+def shown(bandit: Bandit, attempt: BanditAttempt) -> Transitions:
+    n, outcome = len(attempt.task), bandit.execute(attempt)
+    no, yes = np.zeros(n, bool), np.ones(n, bool)
+    observation = np.zeros((n, 5), np.float32)
+    return Transitions(observation, attempt.design, outcome.value, observation, yes, no, yes, attempt.task, attempt, outcome)
+
+
+def _among(attempt: BanditAttempt, row: int, chosen: BanditAttempt) -> bool:
+    return bool(((chosen.task == attempt.task[row]) & (chosen.design == attempt.design[row]).all(axis=1)).any())
+
+
+def fits_while_learning(count: int, **options: Any) -> tuple[OutcomeModel, int]:
+    """A model that is given executions four at a time, and how many different fits it has had."""
+    text, transitions = scripts(count)
+    model = OutcomeModel(4, encoder="none", **options)
+    model.bind(Interface(text.observation_space, text.action_space, text.reward_range, text))
+    fits: list[Any] = []
+    for start in range(0, count, 4):
+        model.update(batch.take(transitions, np.arange(start, start + 4)), np.random.default_rng(0))
+        if model.fitted and (not fits or model._learnt.fit is not fits[-1]):
+            fits.append(model._learnt.fit)
+    return model, len(fits)
+
+
+def test_forests_are_grown_anew_when_a_share_of_what_they_know_is_new() -> None:
+    eager, each_time = fits_while_learning(240, refit_share=0.0)
+    model, few = fits_while_learning(240, refit_share=0.25)
+    assert each_time == 59, "at each update from the eighth execution on"
+    assert few <= 1 + math.ceil(math.log(240 / 8) / math.log(1.25))
+    assert model.executions == eager.executions == 240
+    assert 240 / 1.25 < model.span.kept == model.span.end <= 240
+    assert model.evidence is not None
+    assert len(model.evidence.number) == 240, "what is new is kept until then"
+
+
+def test_saved_between_two_fits_it_goes_on_the_same(tmp_path: Any) -> None:
+    text, transitions = scripts(60)
+    model = taught(text, batch.take(transitions, np.arange(40)), refit_share=0.3, neighbours=2)
+    model.update(batch.take(transitions, np.arange(40, 46)), np.random.default_rng(0))
+    assert (model.span.end, model.executions) == (40, 46)
+    model.save(tmp_path)
+    loaded = OutcomeModel()
+    loaded.bind(Interface(text.observation_space, text.action_space, text.reward_range, text))
+    loaded.load(tmp_path)
+    assert loaded.span == model.span
+    rest = batch.take(transitions, np.arange(46, 60))
+    for each in (False, True):
+        if each:
+            assert model.update(rest, np.random.default_rng(0)) == loaded.update(rest, np.random.default_rng(0))
+            assert model.span.end == 60
+        predictions = [one.predict(transitions.attempt, np.random.default_rng(0)) for one in (model, loaded)]
+        np.testing.assert_equal(asdict(predictions[0][0]), asdict(predictions[1][0]))
+        np.testing.assert_equal(predictions[0][1], predictions[1][1])
+
+
+def test_a_forest_says_of_columns_that_never_change_just_that() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.random((200, 3)).astype(np.float32)
+    y = np.eye(5)[np.where(x[:, 0] > 0.5, 1, 3)]
+    trees = BaggedTrees(8).fit(x, y)
+    mean, variance = trees.predict(x)
+    assert mean.shape == variance.shape == trees.held_out_mean.shape == (200, 5)
+    assert (mean[:, [0, 2, 4]] == 0).all()
+    assert (variance[:, [0, 2, 4]] == 0).all()
+    np.testing.assert_allclose(mean.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(trees.mean(x), mean)
+    always = BaggedTrees(4).fit(x, np.full((200, 2), 0.5))
+    np.testing.assert_array_equal(always.predict(x)[0], np.full((200, 2), 0.5))

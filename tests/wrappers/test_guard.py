@@ -22,7 +22,8 @@ SAME = AutoresetMode.SAME_STEP
 
 @pytest.mark.parametrize("options", [{}, {"anchor_mode": "background"}], ids=["blocking", "background"])
 def test_an_exploitable_model_is_caught_and_costs_few_executions(options: dict[str, Any]) -> None:
-    naive, plain_executed, _ = exploit(pessimism=None, seed=2, **options)
+    with pytest.warns(UserWarning, match="the world model seems to harm"):
+        naive, plain_executed, _ = exploit(pessimism=None, seed=2, **options)
     guarded, executed, said = exploit(pessimism=1.0, seed=2, **options)
     assert naive < 0.45  # the policy has found what the model overrates
     assert guarded > 0.64  # the best is 0.68

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import threading
 from collections.abc import Iterator
@@ -391,3 +392,17 @@ def test_slots_may_be_reset_a_few_at_a_time_from_the_first(bandit: Bandit) -> No
 def test_teacher_forcing_a_factored_environment_is_refused(bandit: Bandit) -> None:
     with pytest.raises(ValueError, match='pairs="open_loop"'):
         WorldModelVectorEnv(bandit, fitted(bandit), num_envs=2, pairs="teacher_forced")
+
+
+def test_corrected_environments_say_their_autoreset_mode_as_others_do() -> None:
+    for mode in AutoresetMode:
+        envs = corrected("CartPole-v1", Drift(), num_envs=2, autoreset_mode=mode)
+        assert envs.autoreset_mode is envs.unwrapped.autoreset_mode is mode
+
+
+def test_an_environment_that_is_thrown_away_does_not_close_what_others_use() -> None:
+    bandit = Bandit()
+    envs = corrected(bandit, fitted(bandit), num_envs=2)
+    del envs
+    gc.collect()
+    assert not bandit.closed

@@ -6,6 +6,7 @@ from wmrl_gym.corrections.anchors import AnchorDecision, AnchorSchedule
 from wmrl_gym.corrections.bias_evidence import ActionSigns, AdaptiveKappa
 from wmrl_gym.corrections.calibration import BinnedIsotonic, Calibrator
 from wmrl_gym.corrections.contexts import ChangeDetector, Forgetful, PerContext
+from wmrl_gym.corrections.contextual import ContextualCalibration
 from wmrl_gym.corrections.denoising import AnchorWeight, Fusion, fuse_samples, fuse_variances, shrink
 from wmrl_gym.corrections.fusion import FusedAdvantages, StreamWeights, fuse_streams
 from wmrl_gym.corrections.gradient import GradientFusion, RewardFusion, mean_variance
@@ -36,6 +37,7 @@ __all__ = [
     "BudgetSchedule",
     "Calibrator",
     "ChangeDetector",
+    "ContextualCalibration",
     "EpisodeStart",
     "Forgetful",
     "FusedAdvantages",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ class Pairs:
         step: int64, shape (N,). Steps since the episode's start: the depth at which an open-loop prediction was made.
         context: int64, shape (N,). Which task.
         propensity: float64, shape (N,). The probability with which this episode was chosen to be executed.
+        features: float64, shape (N, F). What was done, in numbers; rows of NaN where that is not known, F = 0 where nobody asks.
     """
 
     pair: NDArray[np.int64]
@@ -36,6 +37,12 @@ class Pairs:
     step: NDArray[np.int64]
     context: NDArray[np.int64]
     propensity: NDArray[np.float64]
+    features: NDArray[np.float64] = None  # type: ignore[assignment]  # filled in below
+
+    def __post_init__(self) -> None:
+        """Without features there are no columns of them."""
+        if self.features is None:
+            object.__setattr__(self, "features", np.zeros((len(self.real), 0)))
 
     def __len__(self) -> int:
         return len(self.real)
@@ -55,6 +62,16 @@ class AnchorStream(Ring[Pairs]):
     (0.5, 1)
     """
 
+    def add(self, rows: Pairs) -> None:
+        """Append pairs; features that some have and others do not are NaN in those."""
+        before = 0 if self._rows is None else self._rows.features.shape[1]
+        width = max(before, rows.features.shape[1])
+        kept = self.everything() if before < width else None
+        if kept is not None:
+            self.restore(_described(kept, width), self.added)
+        rows = _described(rows, width)
+        super().add(rows)
+
     def since(self, cursor: int) -> tuple[Pairs, int]:
         """The pairs that arrived after ``cursor``, and the cursor to ask with next time.
 
@@ -72,6 +89,18 @@ class AnchorStream(Ring[Pairs]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Return to what :meth:`state_dict` described."""
         self.restore(Pairs(**{name: np.asarray(value) for name, value in state["pairs"].items()}), int(state["added"]))
+
+
+def _described(pairs: Pairs, width: int) -> Pairs:
+    """``pairs`` with that many features, unknown where there are none.
+
+    Raises:
+        ValueError: there are others.
+    """
+    if pairs.features.shape[1] not in (0, width):
+        raise ValueError(f"pairs must have {width} features as before, got {pairs.features.shape[1]}")
+    unknown = np.full((len(pairs), width), np.nan)
+    return pairs if pairs.features.shape[1] == width else replace(pairs, features=unknown)
 
 
 def _none() -> Pairs:

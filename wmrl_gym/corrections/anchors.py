@@ -71,7 +71,7 @@ class AnchorSchedule:
         """The same schedule with other choices, for a run that begins anew from ``seed``; 0 changes nothing."""
         if seed == 0:
             return self
-        mixed = int(np.random.SeedSequence([self.seed, seed]).generate_state(1, np.uint64)[0] >> 1)
+        mixed = int(np.random.SeedSequence([self.seed, seed]).generate_state(1, np.uint64)[0]) >> 1
         return AnchorSchedule(self.fraction, group_size=self.group_size, seed=mixed, block=self.block)
 
     def _anchors_after(self, blocks: int) -> int:

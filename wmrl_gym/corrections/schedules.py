@@ -78,7 +78,7 @@ class RecordedSchedule(ABC):
         """The same schedule with nothing decided yet and other draws, for a run that begins anew from ``seed``."""
         fresh = deepcopy(self)
         fresh.seed = (
-            self.seed if seed == 0 else int(np.random.SeedSequence([self.seed, seed]).generate_state(1, np.uint64)[0] >> 1)
+            self.seed if seed == 0 else int(np.random.SeedSequence([self.seed, seed]).generate_state(1, np.uint64)[0]) >> 1
         )
         fresh._made = {}
         return fresh

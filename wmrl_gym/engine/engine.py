@@ -75,6 +75,8 @@ class Engine(Run):
             self._state = batch.take(state, np.zeros(self.options.num_slots, np.int64))
         whole = len(slots) == self.options.num_slots
         self._state = state if whole else batch.put(self._state, slots, state)
+        if self.descriptions is not None:
+            self.descriptions.begin(slots, observation)
         episodes.changed()
         episodes.put_info(info, slots)
         return observation, info
@@ -91,6 +93,8 @@ class Engine(Run):
             rows = np.flatnonzero(self.episodes.is_real[slots])
             if len(rows):
                 result = self._execute(slots, rows, actions, prediction, result)
+        if self.descriptions is not None:
+            self.descriptions.seen(slots, result.observation, result.reward_due & result.reward_valid)
         if self.recorder.active:
             self._record(slots, actions, prediction, result)
         if self.ledger.uncertainty is not None:
@@ -103,6 +107,8 @@ class Engine(Run):
         """Number the next episodes, decide which are anchors, and give the seeds of their starts."""
         drawn = self.episodes.begin(slots, seeds)
         fitted, now = self.model.fitted, self.episodes
+        now.predicted[slots] = fitted
+        self.ledger.alarm.begin(slots)
         if fitted:
             now.choose(slots, self._of_starts(slots, drawn, options))
         else:
@@ -138,10 +144,13 @@ class Engine(Run):
     def _imagine(self, at: NDArray[np.int64] | slice, n: int, actions: Any) -> Prediction:
         whole, cost = isinstance(at, slice), self.ledger.cost
         began = time.perf_counter()
-        state, prediction = self.model.step(self._state if whole else batch.take(self._state, _rows(at)), actions, self.rng)
+        before = self._state if whole else batch.take(self._state, _rows(at))
+        state, prediction = self.model.step(before, actions, self.rng)
         cost.predict_s += time.perf_counter() - began
         cost.imagined += n
         self._state = state if whole else batch.put(self._state, _rows(at), state)
+        if self.descriptions is not None:
+            self.describe_step(np.arange(n) if whole else _rows(at), actions, states=(before, state))
         self._check(prediction, n)
         return prediction
 
@@ -190,12 +199,12 @@ class Engine(Run):
             both &= ~self.episodes.imagined_over[at]
             self.episodes.imagined_over[at] |= prediction.terminated[rows]
         if both.any():
-            info["pair"][rows[both]] = self.ledger.pair_up(at[both], prediction, rows[both], step.reward[both])
+            info["pair"][rows[both]] = self.pair_up(at[both], prediction, rows[both], step.reward[both])
         self.ledger.unknown += int((~step.reward_valid).sum())
         ended = result.terminated[rows] | result.truncated[rows]
         self.episodes.is_real[at[ended]] = False
-        for steps in self.episodes.steps[at[ended]].tolist():
-            self.ledger.spend(steps)
+        if ended.any():
+            self.ledger.ended(at[ended])
         if self.options.pairs == "teacher_forced":
             with self.cost.timing("predict_s"):
                 known = StepInfo(len(rows), {**step.info, "context": self.episodes.context[at]})
@@ -225,7 +234,8 @@ class Engine(Run):
         if pairs.any():
             pair[pairs] = self.ledger.numbers(int(pairs.sum()))
             result.info["pair"][pairs] = pair[pairs]
-        self.recorder.step(slots, actions, prediction, pair)
+            self.keep_attempts(pair[pairs], slots[pairs])
+        self.recorder.step(slots, actions, prediction, pair, features=self.features_of(slots))
         over = result.terminated | result.truncated
         if over.any():
             self._submit_recorded(slots[over])

@@ -34,7 +34,7 @@ class Episodes:
         self._base = self.schedule = schedule
         n = num_slots
         self.number, self.group, self.steps, self.context = (np.zeros(n, np.int64) for _ in range(4))
-        self.anchor, self.is_real, self.imagined_over, self.at_reset = (np.zeros(n, bool) for _ in range(4))
+        self.anchor, self.is_real, self.imagined_over, self.at_reset, self.predicted = (np.zeros(n, bool) for _ in range(5))
         self.propensity, self.limit = np.ones(n), np.full(n, NO_LIMIT)
         self.seed = 0
         self.run, self.next = 0, 0
@@ -141,8 +141,14 @@ class Episodes:
             self.schedule.load_state_dict(state["schedule"])  # type: ignore[attr-defined]
 
 
+def run_of(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The runs that labels of groups are of: int64, shape (n,)."""
+    return labels >> _RUN
+
+
 _RUN = 40
 """Bits of a group's number below those of its run."""
 _INFO = ("anchor", "group", "propensity", "context")
-_ARRAYS = ("number", "group", "steps", "context", "anchor", "is_real", "imagined_over", "at_reset", "propensity", "limit")
+_FLAGS = ("anchor", "is_real", "imagined_over", "at_reset", "predicted")
+_ARRAYS = ("number", "group", "steps", "context", *_FLAGS, "propensity", "limit")
 _COUNTERS = ("run", "next", "begun", "anchored")

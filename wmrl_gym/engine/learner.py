@@ -106,6 +106,8 @@ class Learner:
         self.measures: dict[str, float] = {}
         self.learnt = 0
         """How many of the transitions that ever arrived the updates have had."""
+        self.updates = 0
+        """How often the model has changed."""
         self._updates = BackgroundUpdates(model) if background else None
 
     @property
@@ -163,7 +165,8 @@ class Learner:
 
     def _fit(self, transitions: Transitions, rng: np.random.Generator) -> None:
         with self.cost.timing("update_s"), gradients():
-            self.measures = self.model.update(transitions, rng)
+            self.measures = self.measures | self.model.update(transitions, rng)
+        self.updates += 1
 
     def _new(self) -> Transitions | None:
         new = self.buffer.since(self.learnt)
@@ -174,7 +177,8 @@ class Learner:
         done = None if self._updates is None else self._updates.apply(wait=wait)
         if done is not None:
             measures, seconds = done
-            self.measures = measures or self.measures
+            self.measures = self.measures | measures
+            self.updates += 1
             self.cost.update_s += seconds
 
 

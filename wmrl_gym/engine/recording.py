@@ -36,6 +36,8 @@ class Recording:
         predicted: for each step the predicted reward.
         predicted_std: for each step the standard deviation that the model gave.
         pays: for each step whether a valid reward was predicted to be due.
+        features: for each step what was done, float64, shape (F,); empty where nobody asks.
+        verified: chosen for what was predicted of it, and not by chance.
     """
 
     episode: int
@@ -49,6 +51,8 @@ class Recording:
     predicted: list[float] = field(default_factory=list)
     predicted_std: list[float] = field(default_factory=list)
     pays: list[bool] = field(default_factory=list)
+    features: list[NDArray[np.float64]] = field(default_factory=list)
+    verified: bool = False
 
     def note(self, action: Any, pair: int, predicted: float, predicted_std: float) -> None:
         """Append one step."""
@@ -75,6 +79,7 @@ class Recording:
             np.array(depth, np.int64) + 1,
             np.full(n, self.context, np.int64),
             np.full(n, self.propensity),
+            np.stack([self.features[at] for at in depth]) if depth and self.features else None,  # type: ignore[arg-type]
         )
 
     @property
@@ -113,6 +118,7 @@ class _Entry:
     std: NDArray[np.float64]
     pays: NDArray[np.bool_]
     pair: NDArray[np.int64]
+    features: NDArray[np.float64] | None = None
 
 
 class Recorder(StateDict):
@@ -183,13 +189,29 @@ class Recorder(StateDict):
         recorded: NDArray[np.bool_] = np.isin(slots, list(self._recorded))
         return recorded & pays
 
-    def step(self, slots: NDArray[np.int64], actions: Any, prediction: Prediction, pair: NDArray[np.int64]) -> None:
-        """``slots`` have made a step; ``pair``, int64, are the numbers of the pairs of background anchors."""
+    def step(
+        self,
+        slots: NDArray[np.int64],
+        actions: Any,
+        prediction: Prediction,
+        pair: NDArray[np.int64],
+        *,
+        features: NDArray[np.float64] | None = None,
+    ) -> None:
+        """``slots`` have made a step.
+
+        Args:
+            slots: int64, shape (n,).
+            actions: a batch of n.
+            prediction: of n rows.
+            pair: int64, shape (n,): the numbers of the pairs of background anchors.
+            features: of what was done, float64, shape (n, F); None where nobody asks.
+        """
         row = np.full(len(self._options), -1, np.int64)
         row[slots] = np.arange(len(slots))
         pays = prediction.reward_due & prediction.reward_valid
         said = prediction.reward.astype(np.float64), prediction.reward_std.astype(np.float64)
-        self._entries.append(_Entry(row, deepcopy(actions), *said, pays, pair))
+        self._entries.append(_Entry(row, deepcopy(actions), *said, pays, pair, features))
         self._now["length"][slots] += 1
         self._last, self._last_options = self._now, self._options
         while len(self._entries) > int(self._now["length"].max()):
@@ -215,7 +237,7 @@ class Recorder(StateDict):
         self._taken[slot] = head["episode"][slot]
         recording = self._recording(slot, head, self._last_options)
         # Chosen for what was predicted of it, and with certainty.
-        recording.propensity = 1.0
+        recording.propensity, recording.verified = 1.0, True
         numbers = iter(range(first_pair, first_pair + len(recording.pair)))
         recording.pair = [next(numbers) if pays else NO_PAIR for pays in recording.pays]
         return recording
@@ -235,6 +257,8 @@ class Recorder(StateDict):
             said = float(entry.reward[row]), float(entry.std[row])
             recording.note(sample_at(self.space, entry.actions, row), int(entry.pair[row]), *said)
             recording.pays.append(bool(entry.pays[row]))
+            if entry.features is not None:
+                recording.features.append(entry.features[row].copy())
         return recording
 
     def forget(self) -> None:

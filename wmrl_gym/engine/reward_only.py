@@ -48,6 +48,8 @@ class RewardEngine(Engine):
         result = writable(result, result.observation)
         put_own(result.info, np.arange(len(slots)), real)  # type: ignore[arg-type]
         self._take_real(slots, real, prediction, result)
+        if self.descriptions is not None:
+            self.descriptions.seen(slots, result.observation, prediction.reward_due & prediction.reward_valid)
         over = result.terminated | result.truncated
         self.episodes.is_real[slots[over]] = False
         self.learn()
@@ -72,9 +74,13 @@ class RewardEngine(Engine):
 
     def _judge(self, slots: NDArray[np.int64], actions: Any, observed: Observed) -> Prediction:
         assert isinstance(self.model, RewardModel)
+        before = batch.take(self._state, slots)
         with self.cost.timing("predict_s"):
-            state, prediction = self.model.judge(batch.take(self._state, slots), actions, observed, self.rng)
+            state, prediction = self.model.judge(before, actions, observed, self.rng)
         self._state = batch.put(self._state, slots, state)
+        if self.descriptions is not None:
+            # The step is counted already.
+            self.describe_step(slots, actions, states=(before, state), depth=self.episodes.steps[slots])
         self._check(prediction, len(slots))
         return prediction
 
@@ -99,12 +105,12 @@ class RewardEngine(Engine):
         result.reward_valid[rows] = known
         both = due & known & prediction.reward_valid[rows] & self.model.fitted
         if both.any():
-            info["pair"][rows[both]] = self.ledger.pair_up(at[both], prediction, rows[both], truth[both])
+            info["pair"][rows[both]] = self.pair_up(at[both], prediction, rows[both], truth[both])
         self.ledger.unknown += int((due & ~known).sum())
         self._earned[at[due]], self._known[at[due]] = 0.0, True
         over = result.terminated[rows] | result.truncated[rows]
-        for steps in self.episodes.steps[at[over]].tolist():
-            self.ledger.spend(steps)
+        if over.any():
+            self.ledger.ended(at[over])
 
 
 def engine_of(real: RealExecution, model: WorldModel, *, schedule: Schedule, options: EngineOptions) -> Engine:

@@ -9,15 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym import batch
+from wmrl_gym.corrections.anchor_pairs import Pairs
 from wmrl_gym.data import Transitions
 from wmrl_gym.engine.background import BackgroundAnchors, Verification
-from wmrl_gym.engine.episodes import Episodes, Schedule
+from wmrl_gym.engine.describing import Descriptions, Features
+from wmrl_gym.engine.episodes import Episodes, Schedule, run_of
 from wmrl_gym.engine.execution import RealExecution, RealStep
 from wmrl_gym.engine.learner import Learner, checked_prior, execute_random
 from wmrl_gym.engine.ledger import Cost, Late, Ledger
 from wmrl_gym.engine.options import EngineOptions
 from wmrl_gym.engine.recording import Recorder
-from wmrl_gym.world_models import WorldModel, WorldModelError
+from wmrl_gym.engine.repredicting import Repredicted, key_of
+from wmrl_gym.world_models import Prediction, WorldModel, WorldModelError
+from wmrl_gym.world_models.attempts import AttemptModel
 from wmrl_gym.world_models.check import PredictionCheck
 
 _STATE_FORMAT = 2
@@ -39,6 +43,7 @@ class Run:
         background = options.update_mode == "background" and model.learns_in_background
         self.learner = Learner(model, self.buffer, every=options.update_every, background=background, cost=self.ledger.cost)
         self.verification: Verification | None = None
+        self.descriptions: Descriptions | None = None
         self.recorder = Recorder(real.interface.action_space, options.num_slots)
         self._background = BackgroundAnchors(real, max_in_flight=options.max_in_flight)
         self._check = PredictionCheck(real.interface.observation_space)
@@ -50,7 +55,7 @@ class Run:
             )
         self._state: Any = None
         # Without a seed no two runs are alike, as everywhere in Gymnasium.
-        self.reseed(int(np.random.SeedSequence().generate_state(1)[0] >> 1) if options.seed is None else options.seed)
+        self.reseed(int(np.random.SeedSequence().generate_state(1)[0]) >> 1 if options.seed is None else options.seed)
 
     def reseed(self, seed: int) -> None:
         """Begin the run anew from ``seed``: numbers of episodes and pairs, starts, anchor choices. What was learnt stays."""
@@ -90,13 +95,14 @@ class Run:
     def stats(self) -> dict[str, float]:
         """The costs, the anchors' state and the model's measures, with the prefixes that logs group by."""
         costs = {f"cost/{name}": value for name, value in self.cost.as_dict().items()}
+        costs["cost/saved_s"] = self.cost.saved_s
         anchors = {
             "anchors/fraction": self.episodes.anchor_fraction,
             "anchors/pairs": float(self.stream.added),
             "anchors/in_flight": float(self.in_flight),
             "anchors/unknown": float(self.unknown),
         }
-        return costs | anchors | self.measures
+        return costs | anchors | self.ledger.alarm.stats() | self.measures
 
     def learn(self) -> None:
         """Update the model if enough real transitions are new; while the model is not fitted, one new transition is enough."""
@@ -159,6 +165,59 @@ class Run:
                 episodes=self.episodes,
                 options=self.options,
             )
+
+    def describe(self, features: Features | None) -> None:
+        """Keep from now on features of what is done in each slot, see :class:`~wmrl_gym.engine.describing.Descriptions`.
+
+        Raises:
+            ValueError: the environment has no features, and none are given.
+        """
+        self.descriptions = Descriptions(self.real.interface, self.model, num_slots=self.options.num_slots, features=features)
+
+    def describe_step(
+        self, slots: NDArray[np.int64], actions: Any, *, states: tuple[Any, Any], depth: NDArray[np.int64] | None = None
+    ) -> None:
+        """Tell the descriptions of a step that the model has predicted."""
+        assert self.descriptions is not None
+        info: dict[str, NDArray[Any]] = {}
+        self.episodes.put_info(info, slots)
+        info["depth"] = self.episodes.steps[slots] + 1 if depth is None else depth.copy()
+        self.descriptions.step(slots, actions, states=states, info=info)
+
+    def features_of(self, slots: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """Features of what was done in ``slots``: float64, shape (n, F); None where nobody asks."""
+        now = None if self.descriptions is None else self.descriptions.now
+        return None if now is None else now[slots]
+
+    def pair_up(
+        self, at: NDArray[np.int64], prediction: Prediction, rows: NDArray[np.int64], real: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """Send pairs to the stream, see :meth:`~wmrl_gym.engine.ledger.Ledger.pair_up`."""
+        number = self.ledger.pair_up(at, prediction, rows, real, features=self.features_of(at))
+        self.keep_attempts(number, at)
+        return number
+
+    def keep_attempts(self, number: NDArray[np.int64], slots: NDArray[np.int64]) -> None:
+        """Keep what the pairs of these numbers, made in ``slots``, were predicted of, so that it can be predicted anew."""
+        if self.descriptions is not None and self.descriptions.histories is not None:
+            self.descriptions.histories.keep(key_of(number, self.episodes.run), slots)
+
+    def repredicted(self, keys: NDArray[np.int64]) -> Repredicted | None:
+        """What the model as it is now predicts of pairs, see :class:`~wmrl_gym.engine.repredicting.Repredicted`; None for none.
+
+        Args:
+            keys: int64, shape (N,): :meth:`keys_of` pairs.
+        """
+        known = self.descriptions
+        if known is None or known.histories is None or not isinstance(self.model, AttemptModel):
+            return None
+        with self.cost.timing("predict_s"):
+            return known.histories.again(keys, self.model, known.of_attempts)
+
+    @staticmethod
+    def keys_of(pairs: Pairs) -> NDArray[np.int64]:
+        """What tells pairs apart in all runs: int64, shape (N,)."""
+        return key_of(pairs.pair, run_of(pairs.group))
 
     def verify(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.bool_], dict[int, float]]:
         """Execute imagined episodes that were recorded, see :meth:`~wmrl_gym.engine.background.Verification.execute`."""
@@ -233,6 +292,7 @@ class Run:
             "state": self._state,
             "real": self.real.state_dict(),
             "recorder": self.recorder.state_dict(),
+            "descriptions": None if self.descriptions is None else self.descriptions.state_dict(),
             "unfinished": deepcopy(self._background.unfinished),
         }
 
@@ -256,6 +316,8 @@ class Run:
         self._state = state["state"]
         self.real.load_state_dict(state["real"])
         self.recorder.load_state_dict(state["recorder"])
+        if self.descriptions is not None and state.get("descriptions") is not None:
+            self.descriptions.load_state_dict(state["descriptions"])
         for recording in state["unfinished"]:
             self._background.resubmit(deepcopy(recording))
 

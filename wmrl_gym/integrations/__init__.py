@@ -2,6 +2,6 @@
 
 from wmrl_gym.lazy import lazy
 
-__all__ = ["sb3"]
+__all__ = ["arrays", "sb3", "skrl", "tianshou", "torchrl"]
 
-__getattr__, __dir__ = lazy(__name__, {"sb3": ""})
+__getattr__, __dir__ = lazy(__name__, {"arrays": "", "sb3": "", "skrl": "", "tianshou": "", "torchrl": ""})

@@ -48,7 +48,7 @@ PPO_SETTINGS: dict[str, Any] = {
     "gae_lambda": 1.0,
     "ent_coef": 0.01,
     "clip_range": 0.2,
-    "policy_kwargs": {"net_arch": [64, 64]},
+    "policy_kwargs": {"net_arch": [64, 64], "optimizer_kwargs": {"eps": 1e-5, "fused": True}},
 }
 """The same in every arm; ``n_steps`` is one episode."""
 

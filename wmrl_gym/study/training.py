@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.policies import BasePolicy
+from torch.distributions import Distribution
 
 from wmrl_gym.envs.autoresearch import TRAIN_TASKS, list_tasks
 from wmrl_gym.integrations import sb3
@@ -164,7 +167,9 @@ def train(
             wanted = 10**9 if arm == "model" else config.warmup
             engine.warm_up(wanted, seconds=config.seconds / 5)
         warm_s = clock.elapsed
-        model.learn(10**12, callback=CallbackList([*([sb3.LateAnchors(venv, timeout_s=None)] if background else []), clock]))
+        late = [sb3.LateAnchors(venv, timeout_s=None)] if background else []
+        with unchecked_distributions():
+            model.learn(10**12, callback=CallbackList([*late, clock]))
         clock.end_rollout()
         clock.keep(model.policy)
         run.seconds, run.executions, run.steps = clock.elapsed, meter.runs, model.num_timesteps
@@ -232,7 +237,24 @@ class MeteredSandbox:
 
 
 def open_sandbox(workers: int) -> Sandbox:
-    """A local sandbox with its workers started."""
+    """A local sandbox with its workers started; what grading imports is imported beside that."""
     sandbox = make_sandbox("local", workers=workers)
+    grading = threading.Thread(target=import_module, args=("sklearn.metrics",), daemon=True)
+    grading.start()
     MeteredSandbox(sandbox, workers=workers).warm()
+    grading.join()
     return sandbox
+
+
+@contextmanager
+def unchecked_distributions() -> Iterator[None]:
+    """Policies draw from distributions whose arguments are not checked at each call: it was a network that made them.
+
+    The checks of both its calls a gradient step cost as much as the distributions themselves.
+    """
+    before = Distribution._validate_args
+    Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(before)

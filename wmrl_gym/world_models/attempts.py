@@ -92,6 +92,19 @@ class AttemptModel(WorldModel):
     ) -> PredictedOutcomes:
         """The outcomes of a batch of attempts at the tasks in ``context``, each with a seed of its own."""
 
+    def held_out_outcomes(self, attempt: Any, context: NDArray[np.int64]) -> PredictedOutcomes | None:
+        """What the model would predict of a batch of attempts, had it not learnt from the executions of just these.
+
+        Optional, for a model that learns: the corrections then compare truths with what it would predict today, and not with what
+        it did before it knew better. Attempts that it has not learnt from are predicted as ever. None, the default: it does not
+        say, and old predictions stay as they were.
+
+        Args:
+            attempt: B attempts.
+            context: int64, shape (B,).
+        """
+        return None
+
     def predict(
         self, attempt: Any, rng: np.random.Generator, *, context: NDArray[np.int64] | None = None
     ) -> tuple[Outcome, NDArray[np.float64]]:

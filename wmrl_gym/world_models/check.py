@@ -202,6 +202,7 @@ class PredictionCheck:
 
     def __init__(self, space: gym.Space[Any]) -> None:
         self.space = space
+        self._batched: dict[tuple[str, int], gym.Space[Any]] = {}
         self._bounds = _finite_bounds(space) if isinstance(space, gym.spaces.Box) else None
 
     def __call__(self, prediction: Prediction, n: int) -> None:
@@ -226,7 +227,33 @@ class PredictionCheck:
             # Counting is the quickest way to ask all of a few numbers.
             if typed and np.count_nonzero(value >= low) == value.size == np.count_nonzero(value <= high):
                 return
-        _check_observation(prediction.observation, self.space, n, path="observation")
+        self._check_part(prediction.observation, self.space, n, path="observation")
+
+    def _check_part(self, value: Any, space: gym.Space[Any], n: int, *, path: str) -> None:
+        if isinstance(space, gym.spaces.Dict):
+            missing = set(space.keys()) ^ set(value.keys())
+            if missing:
+                raise WorldModelError(f"predicted {path} must have the keys {sorted(space.keys())}, got {sorted(value.keys())}")
+            for key, sub in space.items():
+                self._check_part(value[key], sub, n, path=f"{path}[{key!r}]")
+        elif isinstance(space, gym.spaces.Box):
+            _check_box(value, space, n, path=path)
+        else:
+            for row, item in enumerate(iterate(self._batch_of(space, n, path=path), value)):
+                if not space.contains(item):
+                    raise WorldModelError(f"predicted {path} of rollout {row} is outside {space}: {item!r}")
+
+    def _batch_of(self, space: gym.Space[Any], n: int, *, path: str) -> gym.Space[Any]:
+        """The space of n samples, which takes longer to build than to ask."""
+        if (path, n) not in self._batched:
+            if len(self._batched) >= _SPACES:
+                self._batched.clear()
+            self._batched[path, n] = batch_space(space, n)
+        return self._batched[path, n]
+
+
+_SPACES = 64
+"""Batched spaces kept: of each part of the observation, and of each size of batch."""
 
 
 def _finite_bounds(space: gym.spaces.Box) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -235,21 +262,6 @@ def _finite_bounds(space: gym.spaces.Box) -> tuple[NDArray[Any], NDArray[Any]]:
         return space.low, space.high
     kinds: Any = np.finfo(space.dtype)
     return np.maximum(space.low, kinds.min), np.minimum(space.high, kinds.max)
-
-
-def _check_observation(value: Any, space: gym.Space[Any], n: int, *, path: str) -> None:
-    if isinstance(space, gym.spaces.Dict):
-        missing = set(space.keys()) ^ set(value.keys())
-        if missing:
-            raise WorldModelError(f"predicted {path} must have the keys {sorted(space.keys())}, got {sorted(value.keys())}")
-        for key, sub in space.items():
-            _check_observation(value[key], sub, n, path=f"{path}[{key!r}]")
-    elif isinstance(space, gym.spaces.Box):
-        _check_box(value, space, n, path=path)
-    else:
-        for row, item in enumerate(iterate(batch_space(space, n), value)):
-            if not space.contains(item):
-                raise WorldModelError(f"predicted {path} of rollout {row} is outside {space}: {item!r}")
 
 
 def _check_box(value: Any, space: gym.spaces.Box, n: int, *, path: str) -> None:

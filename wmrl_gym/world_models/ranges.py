@@ -52,6 +52,19 @@ def check_positive(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be positive and finite, got {value}")
 
 
+def check_not_negative(name: str, value: Any) -> None:
+    """Check that an argument is a finite number, 0 or more.
+
+    Raises:
+        TypeError: it is something else than a number.
+        ValueError: it is out of range.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not (value >= 0 and isfinite(value)):
+        raise ValueError(f"{name} must be 0 or more and finite, got {value}")
+
+
 def check_widths(hidden: Any, *, networks: int, most: int = 2**28) -> None:
     """Check the widths of the hidden layers of so many networks, and that these are not senselessly large.
 

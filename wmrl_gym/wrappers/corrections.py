@@ -9,7 +9,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
-from wmrl_gym.corrections import AdaptiveKappa, Calibrator, OnlineCalibration, RewardGuard
+from wmrl_gym.corrections import AdaptiveKappa, Calibrator, ContextualCalibration, OnlineCalibration, RewardGuard
+from wmrl_gym.engine.describing import Features
 from wmrl_gym.engine.info import KEYS, StepInfo
 from wmrl_gym.factored import Step
 from wmrl_gym.samples import stack_samples
@@ -17,6 +18,7 @@ from wmrl_gym.wrappers.denoising import Method, Mode, make_denoising
 from wmrl_gym.wrappers.rewards import Correction, Debiasing, OrderError, Residual
 from wmrl_gym.wrappers.world_model import EngineWrapper, WorldModelWrapper
 
+CalibratorChoice = Literal["smooth", "binned", "contextual"] | Calibrator | ContextualCalibration
 RewardRange = tuple[float, float] | None | Literal["environment"]
 
 
@@ -94,26 +96,33 @@ class OnlineDebiasing(CorrectionWrapper):
 
     Args:
         env: an environment with a world model.
-        calibrator: "smooth", the paper's "binned", or an instance.
+        calibrator: "smooth", the paper's "binned", or an instance. "contextual" adds to the smooth f what was done: a Gaussian
+            process on features explains what f leaves (:class:`~wmrl_gym.corrections.ContextualCalibration`).
         reward_range: of one step's reward. "environment" is what the environment itself declares, and a running range where it
             declares none; None is a running range.
         pessimism: None, or how many standard errors predictions that few anchors confirm are held down by (see
             :class:`~wmrl_gym.corrections.RewardGuard`); some of their episodes are then executed after all.
+        features: of the "contextual" calibrator: ``features(observation, action, info)``, batches of n rows in, float, shape (n,
+            F) out. None takes the environment's own: of the attempt, where it is factored, else observation and action.
 
     Raises:
         OrderError: no world model below, or a correction that needs this one is.
+        ValueError: "contextual" in an environment that has no features, and none are given.
     """
 
     def __init__(
         self,
         env: gym.Env[Any, Any],
-        calibrator: Literal["smooth", "binned"] | Calibrator = "smooth",
+        calibrator: CalibratorChoice = "smooth",
         *,
         reward_range: RewardRange = "environment",
         pessimism: float | None = None,
+        features: Features | None = None,
     ) -> None:
-        RecordConstructorArgs.__init__(self, calibrator=calibrator, reward_range=reward_range, pessimism=pessimism)
-        super().__init__(env, make_debiasing(env, calibrator, reward_range=reward_range, pessimism=pessimism))
+        RecordConstructorArgs.__init__(
+            self, calibrator=calibrator, reward_range=reward_range, pessimism=pessimism, features=features
+        )
+        super().__init__(env, make_debiasing(env, calibrator, reward_range=reward_range, pessimism=pessimism, features=features))
 
 
 class ResidualCorrection(CorrectionWrapper):
@@ -182,14 +191,33 @@ def no_world_model(correction: Correction, env: Any, *, vector: bool) -> OrderEr
 
 
 def make_debiasing(
-    env: Any, calibrator: Literal["smooth", "binned"] | Calibrator, *, reward_range: RewardRange, pessimism: float | None
+    env: Any,
+    calibrator: CalibratorChoice,
+    *,
+    reward_range: RewardRange,
+    pessimism: float | None,
+    features: Features | None = None,
 ) -> Debiasing:
-    """The debiasing for ``env``, single or vector."""
+    """The debiasing for ``env``, single or vector.
+
+    Raises:
+        TypeError: features that cannot be called.
+        ValueError: features for a calibrator that uses none.
+    """
     guard = None if pessimism is None else RewardGuard(pessimism)
+    if features is not None and not callable(features):
+        raise TypeError(f"features must be callable(observation, action, info) -> (B, F), got {type(features).__name__}")
+    contextual = isinstance(calibrator, ContextualCalibration) or calibrator == "contextual"
+    if features is not None and not contextual:
+        raise ValueError(f'features are for the calibrator "contextual", got {calibrator!r}')
+    if isinstance(calibrator, ContextualCalibration):
+        return Debiasing(calibrator, guard=guard, features=features)
     if not isinstance(calibrator, str):
         return Debiasing(OnlineCalibration(calibrator, reward_range=calibrator.reward_range), guard=guard)
     if reward_range == "environment":
         reward_range = declared_range(env)
+    if calibrator == "contextual":
+        return Debiasing(ContextualCalibration(reward_range=reward_range), guard=guard, features=features)
     return Debiasing(OnlineCalibration(calibrator, reward_range=reward_range), guard=guard)
 
 

@@ -12,7 +12,7 @@ import gymnasium as gym
 from wmrl_gym.corrections import AdaptiveKappa
 from wmrl_gym.world_models import WorldModel
 
-PresetName = Literal["recommended", "adaptive", "paper", "debias", "denoise"]
+PresetName = Literal["recommended", "contextual", "adaptive", "paper", "debias", "denoise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Preset:
         group_size: episodes a group for the anchor decision.
     """
 
-    calibrator: Literal["smooth", "binned"] | None
+    calibrator: Literal["smooth", "binned", "contextual"] | None
     residual: float | Literal[False] | None
     weight: bool
     group_size: int
@@ -49,6 +49,7 @@ class Preset:
 PRESETS: dict[str, Preset] = {
     "paper": Preset("binned", residual=False, weight=True, group_size=8),
     "recommended": Preset("smooth", residual=0.5, weight=False, group_size=1),
+    "contextual": Preset("contextual", residual=0.5, weight=False, group_size=1),
     "adaptive": Preset("smooth", residual=None, weight=False, group_size=1),
     # One half of the paper's method each, for ablations.
     "debias": Preset("binned", residual=False, weight=False, group_size=8),
@@ -82,7 +83,8 @@ def corrected(
         env: any Gymnasium environment.
         model: the world model.
         preset: "recommended": episode anchors, smooth calibration, residual correction at kappa 0.5. "adaptive": the same with
-            kappa adapted online. "paper": group anchors, binned isotonic calibration, weights (for a trainer that uses them).
+            kappa adapted online. "contextual": "recommended" with f and what was done (features) in the place of f alone.
+            "paper": group anchors, binned isotonic calibration, weights (for a trainer that uses them).
             "debias" and "denoise": one half of the paper's method each, for ablations.
         late: passed to ResidualCorrection and InverseVarianceDenoising.
         max_gain: passed to ResidualCorrection.

@@ -1,13 +1,8 @@
-"""What the correction wrappers do to a batch of rewards; the single and the vector wrappers share it.
-
-A correction reads and writes the info arrays of one step (n rows) and returns the rewards. It never touches a step on which no
-reward is due, one whose reward is not valid, or the step at which a vector environment resets a slot.
-"""
+"""What the correction wrappers do to a batch of rewards; the single and the vector wrappers share it."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +10,7 @@ from numpy.typing import NDArray
 from wmrl_gym.corrections import (
     ActionSigns,
     AdaptiveKappa,
+    ContextualCalibration,
     Judgement,
     OnlineCalibration,
     PairMeasures,
@@ -22,90 +18,17 @@ from wmrl_gym.corrections import (
     RewardGuard,
     residual_reward,
 )
+from wmrl_gym.wrappers.base import RIGHT_ORDER, Correction, Denoising, OrderError, payable
+
+__all__ = ["Correction", "Debiasing", "Denoising", "OrderError", "Residual", "payable"]
 
 if TYPE_CHECKING:
+    from wmrl_gym.engine.describing import Features
     from wmrl_gym.engine.engine import Engine
     from wmrl_gym.engine.info import StepInfo as Info
 
-_DEPTHS = 16
-"""Classes of depth."""
-
 _WAITING_PAIRS = 100_000
 """Background anchors whose truth is awaited; beyond that the oldest, which nobody has asked for, are forgotten."""
-
-
-class OrderError(ValueError):
-    """Wrappers stand in an order that makes no sense; the message gives the one that does."""
-
-
-class Correction(ABC):
-    """Base class of corrections: changes predicted rewards by what the stream of anchor pairs shows."""
-
-    name: ClassVar[str]
-    written: tuple[str, ...] = ()
-    """Info keys that :meth:`correct` changes."""
-
-    def attach(self, engine: Engine, below: list[Correction]) -> None:
-        """Connect this correction to the engine, to its anchor stream, and to the corrections that act before this one.
-
-        Raises:
-            OrderError: this correction does not belong above those.
-        """
-        self.check_order([type(correction) for correction in below])
-        self.engine = engine
-        self.stream = engine.stream
-        self.cursor = engine.stream.added
-        self.below = below
-        self.group_size = engine.episodes.group_size
-
-    def contexts(self, context: NDArray[np.int64], depth: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What a calibrator takes for the context of each step: the task, and where states are predicted too the depth.
-
-        A reward that is predicted from a predicted state is the worse the longer that chain is; depths are taken together by
-        doublings (1, 2 and 3, 4 to 7, ...), since errors compound.
-
-        Args:
-            context: int64, shape (n,).
-            depth: steps since the episode's start, int64, shape (n,).
-        """
-        if not self.engine.by_depth:
-            return context
-        doublings = np.log2(np.maximum(depth, 1)).astype(np.int64)
-        return context * _DEPTHS + np.minimum(doublings, _DEPTHS - 1)
-
-    @classmethod
-    def check_order(cls, below: list[type[Correction]]) -> None:
-        """Raise :class:`OrderError` unless this correction may stand above those."""
-        if cls.name in [each.name for each in below]:
-            raise OrderError(f"{cls.name} is there twice; {RIGHT_ORDER}")
-
-    @abstractmethod
-    def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
-        """The corrected rewards of n steps, float64, shape (n,); the arrays in ``info`` may be changed.
-
-        Args:
-            reward: float64, shape (n,).
-            info: arrays of n rows.
-            action: the n actions, for corrections that learn from what was done.
-        """
-
-    @abstractmethod
-    def stats(self) -> dict[str, float]:
-        """What a log should say."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that changes in a run."""
-        return {"cursor": self.cursor}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Return to what :meth:`state_dict` described."""
-        self.cursor = int(state["cursor"])
-
-
-def payable(info: Info) -> NDArray[np.bool_]:
-    """The steps that owe a valid reward which the model predicted: bool, shape (n,)."""
-    rows: NDArray[np.bool_] = info["reward_due"] & info["reward_valid"] & np.isfinite(info["wm_reward"])
-    return rows
 
 
 class Debiasing(Correction):
@@ -114,8 +37,11 @@ class Debiasing(Correction):
     name = "OnlineDebiasing"
     written: tuple[str, ...] = ("calibrated_reward", "residual_var")
 
-    def __init__(self, calibration: OnlineCalibration, *, guard: RewardGuard | None = None) -> None:
+    def __init__(
+        self, calibration: OnlineCalibration, *, guard: RewardGuard | None = None, features: Features | None = None
+    ) -> None:
         self.calibration = calibration
+        self.features = features
         span = calibration.reward_range
         self.residual = ResidualVariance(width=1.0 if span is None else span[1] - span[0])
         self.measures = PairMeasures()
@@ -125,6 +51,9 @@ class Debiasing(Correction):
         self._stale = 0
         self._unconfirmed, self._verified = 0, 0
         self._inverse = (0, 1.0)
+        self._updates = 0
+        self.evidence = 0.0 if isinstance(calibration, ContextualCalibration) else 1.0
+        """How sure a contextual correction was at the newest step, before its pairs, that predictions err by more than noise."""
 
     @classmethod
     def check_order(cls, below: list[type[Correction]]) -> None:
@@ -135,6 +64,8 @@ class Debiasing(Correction):
     def attach(self, engine: Engine, below: list[Correction]) -> None:
         """See :meth:`Correction.attach`; with a guard the engine records imagined episodes, so that they can be executed."""
         super().attach(engine, below)
+        if isinstance(self.calibration, ContextualCalibration):
+            engine.describe(self.features)
         if self.guard is not None:
             engine.keep_log()
 
@@ -144,7 +75,7 @@ class Debiasing(Correction):
         if paying:
             at = slice(None) if paying == len(rows) else rows
             columns = ("wm_reward", "wm_reward_std", "context", "depth")
-            said = self.calibrated(*(info[name][at] for name in columns))
+            said = self.calibrated(*(info[name][at] for name in columns), features=self._done(at))
             if self.guard is not None and said.unconfirmed.any():
                 self._verify(np.flatnonzero(rows)[said.unconfirmed], info)
             calibrated = info["calibrated_reward"]
@@ -156,9 +87,22 @@ class Debiasing(Correction):
                 reward = np.where(rows, info["real_reward"], reward)
             self._stale += int(np.count_nonzero(imagined))
             reward = np.where(imagined, calibrated, reward)
+        if isinstance(self.calibration, ContextualCalibration):
+            self.evidence = self.calibration.evidence
         # Only now may this step's own pairs be learnt from: otherwise f would have seen the truth it is to predict.
         self.learn()
+        self._refresh()
         return reward
+
+    def _refresh(self) -> None:
+        """Where the model has learnt, let it predict old pairs anew: a contextual correction is one of today's model."""
+        updates, calibration = self.engine.learner.updates, self.calibration
+        if updates == self._updates or not isinstance(calibration, ContextualCalibration):
+            return
+        self._updates = updates
+        again = self.engine.repredicted(calibration.keys) if len(calibration.keys) else None
+        if again is not None and len(again.key):
+            calibration.repredict(again.key, again.predicted, again.features)
 
     def calibrated(
         self,
@@ -166,6 +110,8 @@ class Debiasing(Correction):
         std: NDArray[np.float64],
         context: NDArray[np.int64],
         depth: NDArray[np.int64],
+        *,
+        features: NDArray[np.float64] | None = None,
     ) -> Judgement:
         """f of n raw predictions as it is now, held down by the guard if there is one.
 
@@ -174,15 +120,34 @@ class Debiasing(Correction):
             std: the model's own standard deviations, float64, shape (n,); NaN where it does not know.
             context: int64, shape (n,).
             depth: int64, shape (n,).
+            features: what was done, float64, shape (n, F), for a contextual correction; see :meth:`features_now`.
         """
         x = predicted.astype(np.float64)
-        f = self.calibration.predict(x, context=self.contexts(context, depth))
+        contexts, contextual = self.contexts(context, depth), self.calibration
+        if isinstance(contextual, ContextualCalibration):
+            f = contextual.predict(x, context=contexts, features=features)
+        else:
+            f = contextual.predict(x, context=contexts)
         if self.guard is None or not self.guard.ready:
             return Judgement(f, np.zeros(len(f), bool))
         span = self.calibration.reward_range or (0.0, 1.0)
-        error, width = self.calibration.standard_error(x), span[1] - span[0]
+        width = span[1] - span[0]
+        if isinstance(contextual, ContextualCalibration):
+            error = contextual.standard_error(x, features=features)
+        else:
+            error = contextual.standard_error(x)
         said = self.guard.judge(x, calibrated=f, standard_error=error, std=std.astype(np.float64), width=width)
         return Judgement(np.maximum(said.value, span[0]), said.unconfirmed)
+
+    @property
+    def features_now(self) -> NDArray[np.float64] | None:
+        """What was done at the newest step of each slot, float64, shape (num_slots, F); None where no correction asks."""
+        descriptions = self.engine.descriptions
+        return None if descriptions is None else descriptions.now
+
+    def _done(self, at: slice | NDArray[np.bool_]) -> NDArray[np.float64] | None:
+        now = self.features_now
+        return None if now is None else now[at]
 
     def _verify(self, slots: NDArray[np.int64], info: Info) -> None:
         """Have some of the episodes executed whose predictions nothing confirms, the highest first."""
@@ -204,11 +169,18 @@ class Debiasing(Correction):
         if self.stream.added - self.cursor < max(1, min(self.calibration.n_pairs // 32, 128)):
             return
         pairs, self.cursor = self.stream.since(self.cursor)
-        context = self.contexts(pairs.context, pairs.step)
-        before = self.calibration.predict(pairs.predicted, context=context)
+        context, calibration = self.contexts(pairs.context, pairs.step), self.calibration
+        done = pairs.features if pairs.features.shape[1] else None
+        if isinstance(calibration, ContextualCalibration):
+            before = calibration.predict(pairs.predicted, context=context, features=done)
+        else:
+            before = calibration.predict(pairs.predicted, context=context)
         self.residual.update(before, pairs.real, weight=self._evened(pairs.propensity))
         self.measures.update(pairs.predicted, before, pairs.real, group=pairs.group, context=context, propensity=pairs.propensity)
-        self.calibration.push(pairs.predicted, pairs.real, context=context)
+        if isinstance(calibration, ContextualCalibration):
+            calibration.push(pairs.predicted, pairs.real, context=context, features=done, key=self.engine.keys_of(pairs))
+        else:
+            calibration.push(pairs.predicted, pairs.real, context=context)
         if self.guard is not None:
             self.guard.learn(pairs.predicted, pairs.real, pairs.predicted_std)
         self._stale = 0
@@ -231,6 +203,8 @@ class Debiasing(Correction):
             "debias/rmse": float(np.sqrt(self.residual.variance)),
             "debias/stale": float(self._stale),
         }
+        if isinstance(self.calibration, ContextualCalibration):
+            own |= {"debias/share": self.calibration.share, "debias/evidence": self.calibration.evidence}
         if self.guard is not None:
             own |= {"guard/unconfirmed": float(self._unconfirmed), "guard/verified": float(self._verified)}
         return own | {f"debias/{name}": value for name, value in self.measures.stats().items()}
@@ -243,6 +217,7 @@ class Debiasing(Correction):
             "guard": None if self.guard is None else self.guard.state_dict(),
             "counts": (self._stale, self._unconfirmed, self._verified),
             "inverse": self._inverse,
+            "evidence": self.evidence,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -254,6 +229,7 @@ class Debiasing(Correction):
             self.guard.load_state_dict(state["guard"])
         self._stale, self._unconfirmed, self._verified = state["counts"]
         self._inverse = state["inverse"]
+        self.evidence = state.get("evidence", self.evidence)
 
 
 class Residual(Correction):
@@ -287,8 +263,16 @@ class Residual(Correction):
         return self._kappa.kappa if isinstance(self._kappa, AdaptiveKappa) else self._kappa
 
     def gain(self, propensity: NDArray[np.float64]) -> NDArray[np.float64]:
-        """kappa / p, the factor of a residual: float64, shape (n,). At p = 1 every truth is known, so kappa is never below p."""
-        return np.minimum(np.maximum(self.kappa, propensity) / propensity, self.max_gain)
+        """kappa / p, the factor of a residual: float64, shape (n,). At p = 1 every truth is known, so kappa is never below p.
+
+        On a contextual correction it is the nearer to 1, which mixes real and predicted rewards, the less that is sure of itself.
+        """
+        gain = np.minimum(np.maximum(self.kappa, propensity) / propensity, self.max_gain)
+        return 1.0 + self._evidence() * (gain - 1.0)
+
+    def _evidence(self) -> float:
+        """How sure the correction below is that predictions err by more than noise: 1 where it does not say."""
+        return next((each.evidence for each in self.below if isinstance(each, Debiasing)), 1.0)
 
     def correct(self, reward: NDArray[np.float64], info: Info, action: Any = None) -> NDArray[np.float64]:
         if not (info.has("real_reward") or info.has("pair")):
@@ -353,14 +337,3 @@ class Residual(Correction):
         self._waiting = dict(state["waiting"])
         if isinstance(self._kappa, AdaptiveKappa):
             self._kappa.load_state_dict(state["adaptive"])
-
-
-class Denoising(Correction):
-    """Weighs each reward by how noisy it is; the modes are in :mod:`wmrl_gym.wrappers.denoising`."""
-
-    name = "InverseVarianceDenoising"
-    joins_late: ClassVar[bool] = True
-    """Whether background anchors need a trainer that joins their late truths."""
-
-
-RIGHT_ORDER = "the order is WorldModelWrapper, OnlineDebiasing, ResidualCorrection, InverseVarianceDenoising (innermost first)"

@@ -67,7 +67,11 @@ class Options(Rules):
         for name in given:
             if name not in names:
                 close = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
-                raise TypeError(f"{name!r} is no option, did you mean {close!r}? Options are {', '.join(names)}")
+                # Python's own words at the end: TorchRL's GymEnv tries `frameskip` on every environment, and reads these.
+                raise TypeError(
+                    f"{name!r} is no option, did you mean {close!r}? Options are {', '.join(names)} "
+                    f"(got an unexpected keyword argument {name!r})"
+                )
         return cls(**{**defaults, **given})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -51,9 +51,17 @@ class Relabelling:
         kinds: dict[str, Any] = {"context": np.int64, "depth": np.int64, "pair": np.int64, "reward_valid": np.bool_}
         self.kept = {name: np.zeros(shape, kinds.get(name, np.float64)) for name in _KEPT}
         self.kept["pair"][:] = -1
+        self.features: NDArray[np.float32] | None = None
+        """What was done, shape (buffer_size, n_envs, F), where a contextual correction asks."""
         self._where: dict[int, tuple[int, int]] = {}
         if self.engine is not None:
             self.engine.collect_late()
+
+    def reset(self) -> None:
+        """Empty the buffer."""
+        super().reset()  # type: ignore[misc]
+        self.kept["reward_valid"][:], self.kept["pair"][:] = False, -1
+        self._where.clear()
 
     def add(self, *args: Any, **kwargs: Any) -> None:
         """Add one step of every environment, with what its info said."""
@@ -64,6 +72,11 @@ class Relabelling:
             self._where.pop(number, None)
         for name in _KEPT:
             self.kept[name][pos] = last[name]
+        done = None if self.debiasing is None else self.debiasing.features_now
+        if done is not None:
+            if self.features is None:
+                self.features = np.full((*self.kept["pair"].shape, done.shape[1]), np.nan, np.float32)
+            self.features[pos] = done
         for slot in np.flatnonzero(last["pair"] >= 0).tolist():
             self._where[int(last["pair"][slot])] = (pos, slot)
         super().add(*args, **kwargs)  # type: ignore[misc]
@@ -75,13 +88,15 @@ class Relabelling:
             RuntimeError: there is not one.
         """
         self.settle()
-        filled = self.buffer_size if self.full else self.pos  # type: ignore[attr-defined]
-        step, slot = np.nonzero(self.kept["reward_valid"][:filled])
-        if not len(step):
-            raise RuntimeError("not one step in the buffer has a known reward: real execution or the model is failing")
         real = None if self.real is None else self.real.sample(batch_size, self.rng)
-        chosen = self.rng.integers(len(step), size=batch_size - (0 if real is None else len(real)))
-        return self._samples(self._fields(step[chosen], slot[chosen], real, env))
+        filled = self.buffer_size if self.full else self.pos  # type: ignore[attr-defined]
+        valid, n_envs = self.kept["reward_valid"].reshape(-1), self.n_envs  # type: ignore[attr-defined]
+        wanted = batch_size - (0 if real is None else len(real))
+        chosen = draw_where(valid.__getitem__, filled * n_envs, wanted, self.rng)
+        if len(chosen) < wanted:
+            raise RuntimeError("not one step in the buffer has a known reward: real execution or the model is failing")
+        step, slot = np.divmod(chosen, n_envs)
+        return self._samples(self._fields(step, slot, real, env))
 
     def settle(self) -> None:
         """Take over the late truths that have arrived."""
@@ -108,7 +123,8 @@ class Relabelling:
         f = row["wm_reward"].copy()
         if self.debiasing is not None and predicted.any():
             columns = (row[name][predicted] for name in ("wm_reward", "wm_reward_std", "context", "depth"))
-            f[predicted] = self.debiasing.calibrated(*columns).value
+            done = None if self.features is None else self.features[step, slot][predicted].astype(np.float64)
+            f[predicted] = self.debiasing.calibrated(*columns, features=done).value
         reward = np.where(predicted, f, reward)
         reward[known] = row["real_reward"][known]
         both = known & predicted
@@ -172,26 +188,50 @@ class RealShare:
                 f"real_share mixes real observations, in {self.engine.real.interface.observation_space}, among the learner's, "
                 f"which are in {space}: transpose images below the world model"
             )
-        self._kept: Transitions | None = None
-        self._added = -1
 
     def sample(self, batch_size: int, rng: np.random.Generator) -> Transitions | None:
         """The share of ``batch_size``, with replacement, actions as the learner has them; None where nothing real is known."""
         buffer = self.engine.buffer
-        if buffer.added != self._added:
-            everything, self._added = buffer.everything(), buffer.added
-            self._kept = None if everything is None else self._learnable(everything)
-        if self._kept is None or not len(self._kept):
-            return None
-        return batch.take(self._kept, rng.integers(len(self._kept), size=round(self.share * batch_size)))
+        chosen = draw_where(lambda at: buffer.at(at).reward_valid, len(buffer), round(self.share * batch_size), rng)
+        return self._as_kept(buffer.at(chosen)) if len(chosen) else None
 
-    def _learnable(self, transitions: Transitions) -> Transitions:
-        """Those whose reward is known; SB3 keeps Box actions scaled to [-1, 1], and others in rows."""
+    def _as_kept(self, transitions: Transitions) -> Transitions:
+        """SB3 keeps Box actions scaled to [-1, 1], and others in rows."""
         action, space = np.asarray(transitions.action), self.action_space
         if isinstance(space, gym.spaces.Box):
             action = 2.0 * (action - space.low) / (space.high - space.low) - 1.0
         rows = action.reshape(len(action), -1).astype(np.float32 if isinstance(space, gym.spaces.Box) else np.int64)
-        return batch.take(replace(transitions, action=rows, attempt=None, outcome=None), transitions.reward_valid)
+        return replace(transitions, action=rows, attempt=None, outcome=None)
+
+
+def draw_where(
+    usable: Callable[[NDArray[np.int64]], NDArray[np.bool_]], size: int, n: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """``n`` of the rows from 0 to ``size - 1`` that are usable, with replacement; none where not one is.
+
+    Rows are drawn and asked for until there are enough, so that it costs no more in a large buffer than in a small one; where few
+    are usable all are looked at.
+
+    Args:
+        usable: says which of some rows are: int64, shape (k,) -> bool, shape (k,).
+        size: rows.
+        n: how many are wanted.
+        rng: draws them.
+    """
+    chosen, asked, left = np.zeros(0, np.int64), 0, n
+    while left and asked < min(size, _DRAWS * n):
+        drawn = rng.integers(size, size=left)
+        asked += left
+        chosen = np.concatenate([chosen, drawn[usable(drawn)]])
+        left = n - len(chosen)
+    if left and size:
+        rows = np.flatnonzero(usable(np.arange(size)))
+        chosen = np.concatenate([chosen, rows[rng.integers(len(rows), size=left)]]) if len(rows) else chosen
+    return chosen
+
+
+_DRAWS = 20
+"""Rows drawn for each that is wanted before all are looked at."""
 
 
 class RelabelledReplayBuffer(Relabelling, ReplayBuffer):

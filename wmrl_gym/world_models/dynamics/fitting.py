@@ -197,7 +197,7 @@ def train(network: EnsembleMLP, x: Tensor, *, loss: Loss, score: Loss, plan: Pla
             return torch.where(torch.isfinite(value), value, torch.inf)
 
     best = _Best(network, current())
-    optimiser = torch.optim.AdamW(network.parameters, lr=plan.learning_rate, weight_decay=_WEIGHT_DECAY)
+    optimiser = torch.optim.AdamW(network.parameters, lr=plan.learning_rate, weight_decay=_WEIGHT_DECAY, fused=True)
     stale, step = 0, 0
     for step in range(1, plan.steps + 1):
         for group in optimiser.param_groups:

@@ -17,7 +17,7 @@ from wmrl_gym.world_models.dynamics.checkpoint import Checkpoint
 from wmrl_gym.world_models.dynamics.fitting import FitSettings, fit
 from wmrl_gym.world_models.dynamics.prediction import Draws, EnsemblePrediction, FittedEnsemble, Propagation
 from wmrl_gym.world_models.dynamics.vectors import ActionCodec, Experience, ObservationCodec, Replay
-from wmrl_gym.world_models.ranges import check_all_whole, check_positive, check_widths
+from wmrl_gym.world_models.ranges import check_all_whole, check_not_negative, check_positive, check_widths
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,9 @@ class EnsembleDynamics(WorldModel):
             ``"ts_inf"``: each rollout keeps the elite it began with; ``"mean"``: the expectation over all elites, no noise.
         min_transitions: real transitions before the first fit; until then :attr:`fitted` is False and its answers are unknown.
         capacity: newest transitions kept, so that nothing is forgotten as new ones are learnt.
-        gradient_steps: on each of the two networks, for each new transition.
+        refit_share: it learns once so many transitions are new, as a share of those that it has learnt from (at most
+            ``capacity``). 0 is at each update.
+        gradient_steps: on each of the two networks, for each new transition; four times as many in the first fit, from nothing.
         max_gradient_steps: on each of the two networks, in one update.
         batch_size: transitions in a gradient step, for each member.
         learning_rate: of Adam, at the beginning of each update; it falls to a twentieth.
@@ -100,7 +102,8 @@ class EnsembleDynamics(WorldModel):
         propagation: Propagation = "ts1",
         min_transitions: int = 400,
         capacity: int = 100_000,
-        gradient_steps: float = 4.0,
+        refit_share: float = 0.2,
+        gradient_steps: float = 1.0,
         max_gradient_steps: int = 2_000,
         batch_size: int = 128,
         learning_rate: float = 3e-3,
@@ -117,7 +120,9 @@ class EnsembleDynamics(WorldModel):
             raise ValueError(f"capacity must be at least min_transitions = {min_transitions}, got {capacity}")
         check_positive("gradient_steps", gradient_steps)
         check_positive("learning_rate", learning_rate)
+        check_not_negative("refit_share", refit_share)
         self.propagation: Propagation = propagation
+        self.refit_share = float(refit_share)
         self.min_transitions = min_transitions
         self.gradient_steps = float(gradient_steps)
         self.max_gradient_steps = max_gradient_steps
@@ -197,10 +202,15 @@ class EnsembleDynamics(WorldModel):
         replay = self._replay
         if len(transitions):
             replay = replay.joined(self._experience(transitions, rng))
-        kept, new, known = replay.kept, replay.added - self._learnt, {"wm/transitions": float(replay.added)}
-        if kept is None or len(kept) < self.min_transitions or new == 0:
+        new, known = replay.added - self._learnt, {"wm/transitions": float(replay.added)}
+        few = self._fitted is not None and new < self.refit_share * min(self._learnt, self.capacity)
+        if len(replay) < self.min_transitions or new == 0 or few:
             return ComputedUpdate(replay, self._fitted, self._learnt, known)
-        steps = min(self.max_gradient_steps, max(1, math.ceil(self.gradient_steps * new)))
+        replay = replay.merged()
+        kept = replay.kept
+        assert kept is not None
+        each = self.gradient_steps * (_FROM_NOTHING if self._fitted is None else 1)
+        steps = min(self.max_gradient_steps, max(1, math.ceil(each * new)))
         fitted, measures = fit(kept, before=self._fitted, steps=steps, settings=self.settings, rng=rng)
         return ComputedUpdate(replay, fitted, replay.added, known | measures)
 
@@ -237,7 +247,7 @@ class EnsembleDynamics(WorldModel):
         """Write networks, kept transitions and settings: ``dynamics.safetensors`` and ``dynamics.json`` below ``path``."""
         settings = asdict(self.settings) | {name: getattr(self, name) for name in _SETTINGS}
         replay = self._replay
-        saved = Checkpoint(settings, self._spaces, self._contexts, replay.added, self._learnt, replay.kept, self._fitted)
+        saved = Checkpoint(settings, self._spaces, self._contexts, replay.added, self._learnt, replay.everything, self._fitted)
         saved.write(Path(path), trained_on=self.span)
 
     def load(self, path: str | Path) -> None:
@@ -268,7 +278,9 @@ class EnsembleDynamics(WorldModel):
         return self._codecs
 
 
-_SETTINGS = ("propagation", "min_transitions", "capacity", "gradient_steps", "max_gradient_steps")
+_FROM_NOTHING = 4
+"""How many times as many gradient steps a transition the first fit takes."""
+_SETTINGS = ("propagation", "min_transitions", "capacity", "refit_share", "gradient_steps", "max_gradient_steps")
 
 
 def _spaces_of(interface: Interface) -> tuple[str, str]:

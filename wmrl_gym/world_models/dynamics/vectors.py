@@ -183,22 +183,34 @@ class Experience:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The newest ``capacity`` transitions.
+    """The newest ``capacity`` transitions that were fitted, and those that came since.
 
     Args:
-        capacity: the most transitions kept; the oldest go first.
+        capacity: the most transitions that are fitted; the oldest go first.
         n_members: members that each have a bootstrap sample of their own.
         kept: the transitions; None before the first.
         added: how many were ever added.
+        newer: what came after those that are kept, oldest first, each part longer than the next: so few parts that to join them
+            all costs each transition the logarithm of their number.
     """
 
     capacity: int
     n_members: int
     kept: Experience | None = None
     added: int = 0
+    newer: tuple[Experience, ...] = ()
 
     def __len__(self) -> int:
-        return 0 if self.kept is None else len(self.kept)
+        return sum(len(part) for part in self._parts)
+
+    @property
+    def _parts(self) -> list[Experience]:
+        return [*([] if self.kept is None else [self.kept]), *self.newer]
+
+    @property
+    def everything(self) -> Experience | None:
+        """All the transitions, those that came since too."""
+        return batch.concatenate(self._parts) if self._parts else None
 
     def draw(self, n: int, rng: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
         """For ``n`` arriving transitions, which are held out, and each member's counts of them."""
@@ -207,11 +219,19 @@ class Replay:
 
     def joined(self, new: Experience) -> Replay:
         """With ``new`` transitions at the end."""
-        whole = new if self.kept is None else batch.concatenate([self.kept, new])
-        kept = whole
-        if len(whole) > self.capacity:
-            kept = batch.take(whole, np.arange(len(whole) - self.capacity, len(whole)))
-        return Replay(self.capacity, self.n_members, kept, self.added + len(new))
+        parts = list(self.newer)
+        last = [new]
+        while parts and len(parts[-1]) <= sum(len(part) for part in last):
+            last.insert(0, parts.pop())
+        parts.append(batch.concatenate(last) if len(last) > 1 else new)
+        return Replay(self.capacity, self.n_members, self.kept, self.added + len(new), tuple(parts))
+
+    def merged(self) -> Replay:
+        """With all transitions in one, of which the newest ``capacity`` stay: what is fitted."""
+        whole = self.everything
+        if whole is not None and len(whole) > self.capacity:
+            whole = batch.take(whole, np.arange(len(whole) - self.capacity, len(whole)))
+        return Replay(self.capacity, self.n_members, whole, self.added)
 
     def by_context(self, learnt: int, names: Sequence[str]) -> dict[str, int]:
         """How many of the kept transitions each context has, of the first ``learnt`` that were ever added.
@@ -222,7 +242,8 @@ class Replay:
         """
         if self.kept is None:
             return {}
-        rows = max(0, len(self.kept) - (self.added - learnt))
+        newest = self.added - sum(len(part) for part in self.newer)
+        rows = max(0, len(self.kept) - (newest - learnt))
         numbers, counts = np.unique(self.kept.context[:rows], return_counts=True)
         return {
             names[number] if number < len(names) else str(number): count

@@ -20,7 +20,7 @@ from wmrl_gym.world_models.storage import Layout
 LATER_SETTINGS = {"descriptors": False, "min_leaf": 1, "max_features": 0.5}
 """Settings that the first checkpoints lack, and what they were then."""
 LAYOUT = Layout("OutcomeModel", 2, "outcome_model.json", "evidence.safetensors")
-SETTINGS = ("n_trees", "min_executions", "neighbours", "capacity", "sample", "seed", *LATER_SETTINGS)
+SETTINGS = ("n_trees", "min_executions", "neighbours", "capacity", "refit_share", "sample", "seed", *LATER_SETTINGS)
 _OUTCOME_ARRAYS = ("status", "value", "shown", "known", "cpu_s", "wall_s")
 
 
@@ -55,6 +55,7 @@ class Saved:
         settings: its constructor's arguments, without the encoder.
         encoder: the encoder's settings.
         executions: ever learnt from.
+        fitted: how many of the evidence, from the oldest on, the fit was made of.
         span: which of them it was trained on, for people.
         statuses: their names.
         contexts: the names of the contexts that it was trained in.
@@ -67,6 +68,7 @@ class Saved:
     settings: dict[str, Any]
     encoder: dict[str, Any]
     executions: int
+    fitted: int
     span: dict[str, Any]
     statuses: tuple[str, ...]
     contexts: tuple[str, ...]
@@ -78,6 +80,7 @@ class Saved:
     def write(self, folder: Path) -> None:
         """Write it below ``folder``, which is made where it is missing."""
         document: dict[str, Any] = {"settings": self.settings, "encoder": self.encoder, "executions": self.executions}
+        document["fitted"] = self.fitted
         document |= {"trained_on": self.span, "statuses": self.statuses, "contexts": self.contexts, "columns": self.columns}
         document |= {} if self.transfer is None else {"transfer": self.transfer.as_json()}
         arrays: dict[str, NDArray[Any]] = {}
@@ -110,6 +113,8 @@ class Saved:
                 LATER_SETTINGS | dict(document["settings"]),
                 document["encoder"],
                 document["executions"],
+                # Older checkpoints do not say it: there each fit was made of all the evidence.
+                document.get("fitted", 0 if evidence is None else len(evidence.text)),
                 document["trained_on"],
                 tuple(document["statuses"]),
                 tuple(document["contexts"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,17 +38,24 @@ class Evidence:
     outcome: Outcome
     number: NDArray[np.int64]
 
-    def joined(self, newer: Evidence, *, capacity: int, seed: int) -> Evidence:
-        """Both, at most ``capacity`` of them: what is too much goes at random from the older half, which thins out slowly."""
-        whole = batch.concatenate([self, newer])
-        surplus = len(whole.text) - capacity
+    def rows_like(self, features: NDArray[np.float32], text: Sequence[str]) -> list[NDArray[np.int64]]:
+        """For each of B attempts the rows that hold the same one: B int64 arrays."""
+        rows: dict[tuple[bytes, str], list[int]] = {}
+        for at, (own, code) in enumerate(zip(np.ascontiguousarray(self.features), self.text, strict=True)):
+            rows.setdefault((own.tobytes(), code), []).append(at)
+        wanted = np.ascontiguousarray(features, self.features.dtype)
+        return [np.array(rows.get((own.tobytes(), code), ()), np.int64) for own, code in zip(wanted, text, strict=True)]
+
+    def thinned(self, capacity: int, *, seed: int) -> Evidence:
+        """At most ``capacity`` of them: what is too much goes at random from the older half, which thins out slowly."""
+        surplus = len(self.text) - capacity
         if surplus <= 0:
-            return whole
-        older = max(len(whole.text) - capacity // 2, surplus)
-        rng = np.random.default_rng([seed, int(whole.number[-1])])
-        kept = np.ones(len(whole.text), bool)
+            return self
+        older = max(len(self.text) - capacity // 2, surplus)
+        rng = np.random.default_rng([seed, int(self.number[-1])])
+        kept = np.ones(len(self.text), bool)
         kept[rng.choice(older, surplus, replace=False)] = False
-        return batch.take(whole, kept)
+        return batch.take(self, kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +308,11 @@ class BaggedTrees:
             x: float32, shape (N, F), finite.
             y: float64, shape (N, K), or (N,) for K = 1.
         """
-        target = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+        target = y.reshape(len(y), -1)
+        # A column that never changes, such as a status that never happened, splits nothing and would be paid for in each node.
+        self._varies = np.flatnonzero(np.ptp(target, axis=0) > 0)
+        self._constant = target[0].copy()
+        grown = target[:, self._varies] if len(self._varies) else target[:, :1]
         forest = ExtraTreesRegressor(
             self.n_trees,
             bootstrap=True,
@@ -310,26 +321,47 @@ class BaggedTrees:
             random_state=self.seed,
             n_jobs=1,
         )
-        forest.fit(x, target)
+        forest.fit(x, grown[:, 0] if grown.shape[1] == 1 else grown)
         self._trees = [tree.tree_ for tree in forest.estimators_]
-        each = self._every(x)
+        each = np.stack(list(self._answers(x)))
         for row, indices in zip(each, forest.estimators_samples_, strict=True):
             row[indices] = np.nan
-        count = np.isfinite(each).sum(axis=0)
+        count = np.isfinite(each[..., 0]).sum(axis=0)[:, None]
         unseen = np.where(count > 0, count, np.nan)
-        self.held_out_mean = np.nansum(each, axis=0) / unseen
-        self.held_out_variance = np.nansum((each - self.held_out_mean) ** 2, axis=0) / unseen
+        mean = np.nansum(each, axis=0) / unseen
+        variance = np.nansum((each - mean) ** 2, axis=0) / unseen
+        self.held_out_mean = self._whole(mean, self._constant) + 0.0 * unseen
+        self.held_out_variance = self._whole(variance, np.zeros(len(self._constant))) + 0.0 * unseen
         return self
 
     def predict(self, x: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and variance over the trees, each float64, shape (B, K)."""
-        each = self._every(x)
-        return each.mean(axis=0), each.var(axis=0)
+        each = np.stack(list(self._answers(x)))
+        nothing = np.zeros(len(self._constant))
+        return self._whole(each.mean(axis=0), self._constant), self._whole(each.var(axis=0), nothing)
 
-    def _every(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
+    def mean(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
+        """The mean alone, float64, shape (B, K): answers that no variance is needed of are summed up and not kept."""
+        answers = self._answers(x)
+        total = next(answers).copy()
+        for answer in answers:
+            total += answer
+        total /= len(self._trees)
+        return self._whole(total, self._constant)
+
+    def _answers(self, x: NDArray[np.float32]) -> Iterator[NDArray[np.float64]]:
+        """What each tree says of the columns that vary, float64, shape (B, V)."""
         x = np.ascontiguousarray(x, dtype=np.float32)
         # One call a tree: scikit-learn's own predict spends several times longer on dispatch than on the trees.
-        return np.stack([tree.predict(x).reshape(len(x), -1) for tree in self._trees])
+        return (tree.predict(x).reshape(len(x), -1) for tree in self._trees)
+
+    def _whole(self, varying: NDArray[np.float64], constant: NDArray[np.float64]) -> NDArray[np.float64]:
+        """All K columns, of which those that vary are given."""
+        if len(self._varies) == len(constant):
+            return varying
+        whole = np.tile(constant, (len(varying), 1))
+        whole[:, self._varies] = varying[:, : len(self._varies)]
+        return whole
 
 
 __getattr__ = renamed(__name__, {"Calibration": "StatusCalibration"})

@@ -33,7 +33,7 @@ from wmrl_gym.world_models.outcome.forests import (
     objects,
 )
 from wmrl_gym.world_models.outcome.pretrained import Pretrained
-from wmrl_gym.world_models.ranges import check_all_whole, check_whole
+from wmrl_gym.world_models.ranges import check_all_whole, check_not_negative, check_whole
 
 EncoderChoice = Literal["tfidf", "hashing", "none"]
 _BY_NAME: dict[str, type[TextEncoder]] = {each.kind: each for each in (TfidfEncoder, HashingEncoder, NoEncoder)}
@@ -43,11 +43,19 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What an update brings: all the evidence, how many executions there have been, and the fit, None before there are enough."""
+    """What an update brings.
+
+    Args:
+        evidence: the executed attempts that are kept.
+        executions: how many there have ever been.
+        fit: of the oldest ``fitted`` of the evidence; None before there are enough.
+        fitted: those that came later wait for the next fit.
+    """
 
     evidence: Evidence | None
     executions: int
     fit: Fit | None
+    fitted: int = 0
 
 
 class OutcomeModel(AttemptModel):
@@ -70,6 +78,9 @@ class OutcomeModel(AttemptModel):
             by their hash, quickest), ``"none"``, or a :class:`TextEncoder`, such as ``SentenceEncoder`` or ``CausalLMEncoder``.
         neighbours: how many executed attempts ``info`` lists; None is three where observations hold text, else 0.
         capacity: executions kept for training; beyond that, older ones are thinned out at random.
+        refit_share: the forests are grown anew once so many executions are new, as a share of those that they were grown on, so
+            that learning N executions costs as much as a few fits of N. 0 is at each update. A model that came fitted counts its
+            own executions alone.
         sample: draw one outcome from the predicted distribution instead of its expectation.
         seed: of the forests.
         descriptors: add what the environment says of each attempt's context (``Factored.descriptors``), so that what was learnt
@@ -91,6 +102,7 @@ class OutcomeModel(AttemptModel):
         encoder: EncoderChoice | TextEncoder = "tfidf",
         neighbours: int | None = None,
         capacity: int = 4096,
+        refit_share: float = 0.2,
         sample: bool = False,
         seed: int = 0,
         descriptors: bool = False,
@@ -106,6 +118,7 @@ class OutcomeModel(AttemptModel):
             raise ValueError(f"capacity must be at least min_executions, {min_executions}, got {capacity}")
         if neighbours is not None:
             check_whole("neighbours", neighbours, least=0)
+        check_not_negative("refit_share", refit_share)
         if not isinstance(descriptors, bool):
             raise TypeError(f"descriptors must be true or false, got {descriptors!r}")
         if not isinstance(max_features, (int, float)) or not 0.0 < max_features <= 1.0:
@@ -116,6 +129,7 @@ class OutcomeModel(AttemptModel):
             encoder = _BY_NAME[encoder]()
         self.n_trees, self.min_executions, self.encoder = n_trees, min_executions, encoder
         self.neighbours, self.capacity, self.sample, self.seed = neighbours, capacity, sample, seed
+        self.refit_share = float(refit_share)
         self.descriptors, self.min_leaf, self.max_features = descriptors, min_leaf, max_features
         self._learnt = Knowledge(None, 0, None)
         self._waiting: Saved | Pretrained | None = None
@@ -159,8 +173,9 @@ class OutcomeModel(AttemptModel):
     def span(self) -> DataSpan:
         """Which executions the present fit was trained on."""
         evidence = self._learnt.evidence
-        if evidence is None or self._learnt.fit is None or not len(evidence.number):
+        if evidence is None or self._learnt.fit is None or not self._learnt.fitted:
             return DataSpan(0, 0, 0, {})
+        evidence = batch.take(evidence, np.arange(self._learnt.fitted))
         by_context = Counter(self.factored.contexts[each] if each >= 0 else "elsewhere" for each in evidence.context)
         return DataSpan(int(evidence.number[0]), int(evidence.number[-1]) + 1, len(evidence.number), dict(by_context))
 
@@ -214,6 +229,29 @@ class OutcomeModel(AttemptModel):
         gated = self._gated(attempt, PredictedOutcomes(outcome, std, info))
         return replace(gated, outcome=self.factored.describe(attempt, gated.outcome)) if text else gated
 
+    def held_out_outcomes(self, attempt: Any, context: NDArray[np.int64]) -> PredictedOutcomes | None:
+        """What the trees say that did not see an execution; of one repeated often, those that saw its other executions."""
+        known = self._learnt.fit
+        if known is None or self._learnt.evidence is None or self.sample:
+            return None
+        evidence = batch.take(self._learnt.evidence, np.arange(self._learnt.fitted))  # later ones no tree has seen
+        features, text = self.factored.features(attempt), self.factored.text(attempt)
+        x = encode(known.encoder, features, text)
+        chances, (mean, variance) = self._chances(x), self._open_values(x)
+        scored = self._open[evidence.outcome.status]
+        place = np.cumsum(scored) - 1
+        for row, same in enumerate(evidence.rows_like(features, text)):
+            unseen = same[np.isfinite(known.chances.held_out_mean[same]).all(axis=1)]
+            if len(unseen):
+                chances[row] = known.chances.held_out_mean[unseen].mean(axis=0)
+            worth = same[scored[same]]
+            if known.value is not None and len(worth):
+                said = known.value.held_out_mean[place[worth], 0]
+                if np.isfinite(said).any():
+                    mean[row] = np.nanmean(said)
+        outcome, std = self._expect(x, chances, open_value=(mean, variance))
+        return self._gated(attempt, PredictedOutcomes(outcome, std))
+
     def update(self, transitions: Transitions, rng: np.random.Generator) -> dict[str, float]:
         return self.apply_update(self.compute_update(transitions, rng))
 
@@ -230,16 +268,29 @@ class OutcomeModel(AttemptModel):
         number = before.executions + np.arange(len(text), dtype=np.int64)
         outcome = batch.take(transitions.outcome, usable)
         evidence = Evidence(self._features(attempt), text, transitions.context[usable], outcome, number)
+        executions = before.executions + len(text)
         if before.evidence is not None:
-            evidence = before.evidence.joined(evidence, capacity=self.capacity, seed=self.seed)
+            evidence = batch.concatenate([before.evidence, evidence])
         elif len(text) > self.capacity:
             evidence = batch.take(evidence, np.arange(len(text) - self.capacity, len(text)))
-        return Knowledge(evidence, before.executions + len(text), self._fitted_on(evidence) if len(text) else before.fit)
+        if before.fit is not None and len(evidence.text) - before.fitted < self._enough(before):
+            return Knowledge(evidence, executions, before.fit, before.fitted)
+        # Only now: the rows of the last fit must stay where they are as long as it answers.
+        evidence = evidence.thinned(self.capacity, seed=self.seed)
+        fitted = self._fitted_on(evidence)
+        return Knowledge(evidence, executions, fitted, 0 if fitted is None else len(evidence.text))
 
     def apply_update(self, computed: Any) -> dict[str, float]:
         self._learnt = computed
         known = self._learnt.fit
         return {"wm/executions": float(self.executions), **({} if known is None else known.measures)}
+
+    def _enough(self, before: Knowledge) -> float:
+        """How many new executions call for another fit: of a model that came fitted, as a share of its own ones."""
+        if self._transfer is None or before.evidence is None:
+            return self.refit_share * before.fitted
+        own = int((before.evidence.number[: before.fitted] >= self._transfer.executions).sum())
+        return min(self.refit_share, 1.0) * max(own, self.min_executions)
 
     def _fitted_on(self, evidence: Evidence) -> Fit | None:
         if len(evidence.text) < self.min_executions:
@@ -267,13 +318,24 @@ class OutcomeModel(AttemptModel):
         features = self.factored.features(attempt)
         return np.hstack([features, self.factored.descriptors(attempt)]) if self.descriptors else features
 
-    def _expect(self, x: NDArray[np.float32], chances: NDArray[np.float64]) -> tuple[Outcome, NDArray[np.float64]]:
+    def _open_values(self, x: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of the value where the status leaves it open, float64, shape (B,) each."""
+        known = self._learnt.fit
+        if known is None or known.value is None:
+            return self._stages.guess(len(x))
+        predicted, spread = known.value.predict(x)
+        return predicted[:, 0], spread[:, 0]
+
+    def _expect(
+        self,
+        x: NDArray[np.float32],
+        chances: NDArray[np.float64],
+        *,
+        open_value: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
+    ) -> tuple[Outcome, NDArray[np.float64]]:
         """Expected outcomes, and the standard deviation of their values' errors."""
         n, known = len(x), self._learnt.fit
-        open_mean, open_variance = self._stages.guess(n)
-        if known is not None and known.value is not None:
-            predicted, spread = known.value.predict(x)
-            open_mean, open_variance = predicted[:, 0], spread[:, 0]
+        open_mean, open_variance = self._open_values(x) if open_value is None else open_value
         mean, variance = self._stages.mix(chances, open_mean, open_variance)
         std = np.full(n, np.nan) if known is None else np.sqrt(known.noise + known.slope * variance)
         status = chances.argmax(axis=1)
@@ -286,7 +348,7 @@ class OutcomeModel(AttemptModel):
         if known is None:
             # Nothing is known: the status whose value varies, the only one that is informative to try.
             return np.tile(self._open / self._open.sum(), (len(x), 1))
-        return known.chances.predict(x)[0]
+        return known.chances.mean(x)
 
     def _draw(self, outcome: Outcome, std: NDArray[np.float64], chances: NDArray[np.float64], seed: NDArray[np.int64]) -> Outcome:
         """One outcome from each distribution: a status, and a value of that status. Each rollout draws by its own seed."""
@@ -322,7 +384,7 @@ class OutcomeModel(AttemptModel):
         feedback = np.full(len(distance), "", dtype=object)
         if evidence is None or not distance.shape[1]:
             return feedback
-        alike = evidence.outcome.status == outcome.status[:, None]
+        alike = evidence.outcome.status[: distance.shape[1]] == outcome.status[:, None]
         found = alike.any(axis=1)
         feedback[found] = evidence.outcome.feedback[np.where(alike, distance, np.inf).argmin(axis=1)[found]]
         return feedback
@@ -334,6 +396,7 @@ class OutcomeModel(AttemptModel):
             {name: getattr(self, name) for name in SETTINGS},
             self.encoder.settings(),
             self.executions,
+            self._learnt.fitted,
             self.span.as_json(),
             tuple(self.factored.statuses),
             tuple(self.factored.contexts),
@@ -369,7 +432,9 @@ class OutcomeModel(AttemptModel):
 
     def _take_over(self, saved: Saved) -> None:
         evidence = saved.evidence_for(self.factored)
-        self._learnt = Knowledge(evidence, saved.executions, None if evidence is None else self._fitted_on(evidence))
+        rows = saved.fitted if evidence is not None else 0
+        fitted = self._fitted_on(batch.take(evidence, np.arange(rows))) if evidence is not None else None
+        self._learnt = Knowledge(evidence, saved.executions, fitted, 0 if fitted is None else rows)
         self._waiting = None
 
 

@@ -66,7 +66,7 @@ def leave_out(saved: Saved, names: Collection[str]) -> Saved:
         return saved
     gone = [number for number, name in enumerate(saved.contexts) if name in names]
     kept = np.flatnonzero(~np.isin(evidence.context, gone))
-    return replace(saved, evidence=batch.take(evidence, kept))
+    return replace(saved, evidence=batch.take(evidence, kept), fitted=len(kept))
 
 
 def write(path: Path, saved: Saved) -> None:
@@ -117,6 +117,7 @@ def read(path: Path) -> Saved:
             document["settings"],
             document["encoder"],
             document["executions"],
+            n,
             document["span"],
             tuple(document["statuses"]),
             tuple(document["contexts"]),

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from wmrl_gym.corrections import AdaptiveKappa, Calibrator
+from wmrl_gym.corrections import AdaptiveKappa
+from wmrl_gym.engine.describing import Features
 from wmrl_gym.engine.info import KEYS, StepInfo
 from wmrl_gym.world_models import WorldModel
-from wmrl_gym.wrappers.corrections import HasCorrection, RewardRange, check_late, make_debiasing, no_world_model
+from wmrl_gym.wrappers.corrections import CalibratorChoice, HasCorrection, RewardRange, check_late, make_debiasing, no_world_model
 from wmrl_gym.wrappers.denoising import Method, Mode, make_denoising
 from wmrl_gym.wrappers.presets import PresetName, preset_of
 from wmrl_gym.wrappers.rewards import Correction, Residual
 from wmrl_gym.wrappers.vector.world_model import WorldModelVectorEnv
+
+if TYPE_CHECKING:
+    _VectorWrapper = VectorWrapper[Any, Any, Any, Any, NDArray[Any]]
+else:  # before Gymnasium 1.4 the class takes no parameters when it runs
+    _VectorWrapper = VectorWrapper
 
 
 class VectorStepInfo(StepInfo):
@@ -67,7 +73,7 @@ class VectorStepInfo(StepInfo):
                         np.copyto(place[f"_{key}"], known, where=where)
 
 
-class CorrectionVectorWrapper(HasCorrection, VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
+class CorrectionVectorWrapper(HasCorrection, _VectorWrapper):
     """Applies a :class:`~wmrl_gym.wrappers.rewards.Correction` to every step of a vector environment with a world model.
 
     Raises:
@@ -92,6 +98,15 @@ class CorrectionVectorWrapper(HasCorrection, VectorWrapper[Any, Any, Any, Any, N
         self.correction = correction
         correction.attach(layer.engine, below)
 
+    def __del__(self) -> None:
+        """Nothing: see :class:`~wmrl_gym.slots.SlotVectorEnv`."""
+
+    @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """That of the environments, for trainers that ask for it as an attribute."""
+        mode: AutoresetMode = self.metadata["autoreset_mode"]
+        return mode
+
     def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Step, and correct the rewards."""
         observation, reward, terminated, truncated, infos = self.env.step(actions)
@@ -110,12 +125,13 @@ class OnlineDebiasing(CorrectionVectorWrapper):
     def __init__(
         self,
         env: VectorEnv[Any, Any, NDArray[Any]],
-        calibrator: Literal["smooth", "binned"] | Calibrator = "smooth",
+        calibrator: CalibratorChoice = "smooth",
         *,
         reward_range: RewardRange = "environment",
         pessimism: float | None = None,
+        features: Features | None = None,
     ) -> None:
-        super().__init__(env, make_debiasing(env, calibrator, reward_range=reward_range, pessimism=pessimism))
+        super().__init__(env, make_debiasing(env, calibrator, reward_range=reward_range, pessimism=pessimism, features=features))
 
 
 class ResidualCorrection(CorrectionVectorWrapper):
