@@ -44,7 +44,9 @@ RESULTS = Path(__file__).parent / "results"
 DESIGN, TEXT = KINDS
 LOGICS: dict[str, Callable[..., Any]] = {DESIGN: AutoResearchDesign, TEXT: AutoResearchText}
 ENCODERS: dict[str, TextEncoder] = {DESIGN: NoEncoder(), TEXT: HashingEncoder(256)}
-_SHARED = {"n_trees": 48, "min_executions": 8, "neighbours": None, "sample": False, "seed": 0, "descriptors": True}
+_SHARED: dict[str, Any] = {"n_trees": 48, "min_executions": 8, "neighbours": None, "sample": False, "seed": 0}
+# Fits cost a second or two, however few executions are new: the share is of a model's own ones.
+_SHARED |= {"descriptors": True, "refit_share": 0.5}
 SETTINGS: dict[str, dict[str, Any]] = {
     DESIGN: _SHARED | {"min_leaf": 3, "max_features": 0.3},
     TEXT: _SHARED | {"min_leaf": 1, "max_features": 0.5},

@@ -23,7 +23,14 @@ from wmrl_gym.study.config import StudyConfig
 from wmrl_gym.study.evaluation import GradedEpisode, mean_and_error
 from wmrl_gym.study.run import Study, StudyMismatch
 from wmrl_gym.study.summary import Point, Row, sentence, table, time_to_reach
-from wmrl_gym.study.training import MeteredSandbox, anchor_choices, environments, open_sandbox, train, unchecked_distributions
+from wmrl_gym.study.training import (
+    MeteredSandbox,
+    anchor_choices,
+    environments,
+    open_sandbox,
+    train,
+    unchecked_distributions,
+)
 
 QUIET = Console(quiet=True)
 SMALL = StudyConfig(

@@ -105,6 +105,28 @@ def test_it_learns_the_task_at_hand_from_real_executions() -> None:
     assert after[others].mean() < 0.8 * before[others].mean()
 
 
+def test_it_is_fitted_anew_as_its_own_executions_grow_and_not_at_each() -> None:
+    logic = AutoResearchDesign("phishing")
+    model, grid = bound(OutcomeModel.pretrained(), logic), load_grid("phishing")
+
+    def learn(rows: range) -> bool:
+        """Whether these executions bring another fit."""
+        before, n = model._learnt.fit, len(rows)
+        value, status, no = grid.rewards.ravel()[rows], grid.status.ravel()[rows], np.zeros(n, bool)
+        outcome = Outcome(status, value, value, np.full(n, "", object), ~no, np.zeros(n), np.zeros(n))
+        own = DesignAttempt(np.zeros(n, np.int64), grid_designs()[rows])
+        model.update(Transitions((), (), value, (), no, no, ~no, own.task, own, outcome), np.random.default_rng(0))
+        return model._learnt.fit is not before
+
+    assert [learn(range(2)), learn(range(2, 4)), learn(range(4, 6)), learn(range(6, 20)), learn(range(20, 24))] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
 def test_in_the_text_environment_a_broken_script_is_told_from_one_that_works() -> None:
     logic = AutoResearchText("cars-mpg")
     model = bound(OutcomeModel.pretrained(), logic)

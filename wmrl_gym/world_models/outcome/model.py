@@ -79,7 +79,8 @@ class OutcomeModel(AttemptModel):
         neighbours: how many executed attempts ``info`` lists; None is three where observations hold text, else 0.
         capacity: executions kept for training; beyond that, older ones are thinned out at random.
         refit_share: the forests are grown anew once so many executions are new, as a share of those that they were grown on, so
-            that learning N executions costs as much as a few fits of N. 0 is at each update.
+            that learning N executions costs as much as a few fits of N. 0 is at each update. A model that came fitted counts its
+            own executions alone.
         sample: draw one outcome from the predicted distribution instead of its expectation.
         seed: of the forests.
         descriptors: add what the environment says of each attempt's context (``Factored.descriptors``), so that what was learnt
@@ -272,7 +273,7 @@ class OutcomeModel(AttemptModel):
             evidence = batch.concatenate([before.evidence, evidence])
         elif len(text) > self.capacity:
             evidence = batch.take(evidence, np.arange(len(text) - self.capacity, len(text)))
-        if before.fit is not None and len(evidence.text) - before.fitted < self._due(evidence, before.fitted):
+        if before.fit is not None and len(evidence.text) - before.fitted < self._enough(before):
             return Knowledge(evidence, executions, before.fit, before.fitted)
         # Only now: the rows of the last fit must stay where they are as long as it answers.
         evidence = evidence.thinned(self.capacity, seed=self.seed)
@@ -284,11 +285,12 @@ class OutcomeModel(AttemptModel):
         known = self._learnt.fit
         return {"wm/executions": float(self.executions), **({} if known is None else known.measures)}
 
-    def _due(self, evidence: Evidence, fitted: int) -> float:
-        """How many new executions are worth a fit, after one of the oldest ``fitted``; what it came with does not count."""
-        if self._transfer is None:
-            return self.refit_share * fitted
-        return max(FEW, self.refit_share * int((evidence.number[:fitted] >= self._transfer.executions).sum()))
+    def _enough(self, before: Knowledge) -> float:
+        """How many new executions call for another fit: of a model that came fitted, as a share of its own ones."""
+        if self._transfer is None or before.evidence is None:
+            return self.refit_share * before.fitted
+        own = int((before.evidence.number[: before.fitted] >= self._transfer.executions).sum())
+        return min(self.refit_share, 1.0) * max(own, self.min_executions)
 
     def _fitted_on(self, evidence: Evidence) -> Fit | None:
         if len(evidence.text) < self.min_executions:
