@@ -144,6 +144,23 @@ class Fit:
         return np.asarray(np.sqrt(squared / x.shape[1]) / _MARKS)
 
 
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What an update brings.
+
+    Args:
+        evidence: the executed attempts that are kept.
+        executions: how many there have ever been.
+        fit: of the oldest ``fitted`` of the evidence; None before there are enough.
+        fitted: those that came later wait for the next fit.
+    """
+
+    evidence: Evidence | None
+    executions: int
+    fit: Fit | None
+    fitted: int = 0
+
+
 def marked(x: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.float64]:
     """Encoded attempts in whole marks of 1/64 of a column's span: float64, of x's shape.
 

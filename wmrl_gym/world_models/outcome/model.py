@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -26,12 +26,14 @@ from wmrl_gym.world_models.outcome.forests import (
     Evidence,
     Fit,
     Growth,
+    Knowledge,
     Stages,
     StatusCalibration,
     encode,
     fit,
     objects,
 )
+from wmrl_gym.world_models.outcome.neighbours import nearest_executions, nearest_feedback
 from wmrl_gym.world_models.outcome.pretrained import Pretrained
 from wmrl_gym.world_models.ranges import check_all_whole, check_not_negative, check_whole
 
@@ -39,23 +41,6 @@ EncoderChoice = Literal["tfidf", "hashing", "none"]
 _BY_NAME: dict[str, type[TextEncoder]] = {each.kind: each for each in (TfidfEncoder, HashingEncoder, NoEncoder)}
 _SHOWN = 3
 """How many neighbours ``info`` lists by default, in environments whose observations hold text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Knowledge:
-    """What an update brings.
-
-    Args:
-        evidence: the executed attempts that are kept.
-        executions: how many there have ever been.
-        fit: of the oldest ``fitted`` of the evidence; None before there are enough.
-        fitted: those that came later wait for the next fit.
-    """
-
-    evidence: Evidence | None
-    executions: int
-    fit: Fit | None
-    fitted: int = 0
 
 
 class OutcomeModel(AttemptModel):
@@ -224,8 +209,8 @@ class OutcomeModel(AttemptModel):
         info: dict[str, NDArray[Any]] = {}
         if count or (text and known is not None):
             distance = np.zeros((len(x), 0)) if known is None else known.distances(x)
-            info = self._neighbours(distance, count) if count else {}
-            outcome = replace(outcome, feedback=self._nearest_feedback(outcome, distance)) if text else outcome
+            info = nearest_executions(self._learnt.evidence, distance, count) if count else {}
+            outcome = replace(outcome, feedback=nearest_feedback(self._learnt.evidence, outcome, distance)) if text else outcome
         gated = self._gated(attempt, PredictedOutcomes(outcome, std, info))
         return replace(gated, outcome=self.factored.describe(attempt, gated.outcome)) if text else gated
 
@@ -359,35 +344,6 @@ class OutcomeModel(AttemptModel):
         low, high = self.factored.reward_range
         value = np.where(self._open[status], np.clip(outcome.shown + noise, low, high), self._fixed[status])
         return replace(outcome, status=status, value=value, shown=value)
-
-    def _neighbours(self, distance: NDArray[np.float64], count: int) -> dict[str, NDArray[Any]]:
-        """The nearest executed attempts, for ``info``."""
-        n, evidence = len(distance), self._learnt.evidence
-        info: dict[str, NDArray[Any]] = {
-            "neighbour": np.full((n, count), -1, np.int64),
-            "neighbour_distance": np.full((n, count), np.nan),
-            "neighbour_status": np.full((n, count), -1, np.int64),
-            "neighbour_value": np.full((n, count), np.nan),
-        }
-        if evidence is not None and distance.shape[1]:
-            nearest = np.argsort(distance, axis=1, kind="stable")[:, :count]
-            there = slice(0, nearest.shape[1])
-            info["neighbour"][:, there] = evidence.number[nearest]
-            info["neighbour_distance"][:, there] = np.take_along_axis(distance, nearest, axis=1)
-            info["neighbour_status"][:, there] = evidence.outcome.status[nearest]
-            info["neighbour_value"][:, there] = evidence.outcome.value[nearest]
-        return info
-
-    def _nearest_feedback(self, outcome: Outcome, distance: NDArray[np.float64]) -> NDArray[np.object_]:
-        """What the most similar executed attempt with the predicted status got as feedback; "" where there is none."""
-        evidence = self._learnt.evidence
-        feedback = np.full(len(distance), "", dtype=object)
-        if evidence is None or not distance.shape[1]:
-            return feedback
-        alike = evidence.outcome.status[: distance.shape[1]] == outcome.status[:, None]
-        found = alike.any(axis=1)
-        feedback[found] = evidence.outcome.feedback[np.where(alike, distance, np.inf).argmin(axis=1)[found]]
-        return feedback
 
     def save(self, path: str | Path) -> None:
         """Write the evidence; the trees grow again from it, the same ones, when it is loaded."""
