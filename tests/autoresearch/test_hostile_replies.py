@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.fuzz_replies import HOSTILE_CODE, HOSTILE_REPLIES, fenced, finally_bomb, hostile_replies, memory_mb
+from benchmarks.fuzz_replies import HOSTILE_CODE, HOSTILE_REPLIES, fenced, finally_bomb, hostile_replies
+from benchmarks.tally import memory_mb
 from tests.autoresearch.small_tasks import write_small_task
 from wmrl_gym.data import Transitions
 from wmrl_gym.envs.autoresearch import AutoResearchEnv, AutoResearchText

