@@ -220,11 +220,12 @@ class ContextualCalibration(OnlineCalibration):
         rows = np.array([at.get(int(each), -1) if good else -1 for each, good in zip(k, usable, strict=True)], np.int64)
         if not (rows >= 0).any():
             return
-        old = tuple(part.copy() for part in self._kept)
-        old[0][rows[rows >= 0]], old[3][rows[rows >= 0]] = x[rows >= 0], z[rows >= 0]
-        self._kept = old  # type: ignore[assignment]
+        now, r, c, done, own = self._kept
+        now, done = now.copy(), done.copy()
+        now[rows[rows >= 0]], done[rows[rows >= 0]] = x[rows >= 0], z[rows >= 0]
+        self._kept = now, r, c, done, own
         self._calibrator = self._make(self._calibrator.reward_range)
-        self._calibrator.push(*old[:3])
+        self._calibrator.push(now, r, c)
         self._regress()
         self._remember()
 

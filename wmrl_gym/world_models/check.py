@@ -260,7 +260,8 @@ def _finite_bounds(space: gym.spaces.Box) -> tuple[NDArray[Any], NDArray[Any]]:
     """Bounds that keep infinity out: a policy's network makes NaN of it."""
     if space.dtype.kind != "f":
         return space.low, space.high
-    kinds: Any = np.finfo(space.dtype)
+    kind: Any = space.dtype
+    kinds: Any = np.finfo(kind)
     return np.maximum(space.low, kinds.min), np.minimum(space.high, kinds.max)
 
 

@@ -31,7 +31,7 @@ class Correction(ABC):
     name: ClassVar[str]
     written: tuple[str, ...] = ()
     """Info keys that :meth:`correct` changes."""
-    below: list[Correction] | tuple[()] = ()
+    below: list[Correction]
     """The corrections that act before this one, once it is attached."""
 
     def attach(self, engine: Engine, below: list[Correction]) -> None:

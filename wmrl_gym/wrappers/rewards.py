@@ -247,6 +247,7 @@ class Residual(Correction):
         self.late = late
         self.max_gain = max_gain
         self._waiting: dict[int, tuple[float, float, NDArray[np.float64] | None]] = {}
+        self.below = []
         self._signs = ActionSigns()
 
     @classmethod
