@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -11,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 # One thread a process, as there are as many processes as cores. Before numpy and torch are imported, here and in subprocesses.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -54,29 +52,6 @@ def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WMRL_HOME", str(home))
         yield home
-
-
-BACK_END = re.compile(r"tests/back_ends/test_(?:\w+\.py::\w+\[)?(local[a-z_]*|docker|ray)")
-"""The back end that a test tries, in whichever module: starting one costs more than using it."""
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """One process more than cores, as many tests wait: for sandboxes, servers, and limits that are to be reached."""
-    return len(os.sched_getaffinity(0)) + 1
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """With ``--dist loadfile`` the tests of one back end go to one process, and those of another one may go to another."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class LoadBackEnds(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            tried = BACK_END.match(nodeid)
-            return nodeid.partition("::")[0] if tried is None else tried[1]
-
-    return LoadBackEnds(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @dataclass(frozen=True, slots=True)
