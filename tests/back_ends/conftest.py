@@ -18,25 +18,6 @@ from .privileges import ONE_USER, SandboxElsewhere, as_ordinary_user
 RESOURCES = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
 
 
-DOCKER = pytest.param("docker", marks=pytest.mark.needs_docker)
-OF_OTHERS = ["local_of_a_user", "local_cold_of_a_user"] if os.geteuid() == 0 else []  # else we are an ordinary user ourselves
-BACK_ENDS = ["local", *OF_OTHERS, "local_of_one_user", DOCKER]
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "also_on_ray: try this on a cluster too, where runs, data and results travel")
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each back end in turn, the local one with each kind of privileges.
-
-    Runs on a cluster are those of a local sandbox in an actor, so that only what an actor could change is tried there.
-    """
-    if "sandbox" in metafunc.fixturenames:
-        ray = ["ray_sandbox"] if metafunc.definition.get_closest_marker("also_on_ray") else []
-        metafunc.parametrize("sandbox", [*BACK_ENDS, *ray], indirect=True, scope="package")
-
-
 def pytest_itemcollected(item: pytest.Item) -> None:
     """What uses the image needs an engine."""
     if "image" in getattr(item, "fixturenames", ()):
@@ -63,7 +44,7 @@ def image() -> str:
 
 @pytest.fixture(scope="package")
 def docker(image: str) -> Iterator[Sandbox]:
-    with DockerSandbox(image=image, spares=1, preimport=()) as sandbox:
+    with DockerSandbox(image=image, spares=2, preimport=()) as sandbox:
         yield sandbox
 
 
@@ -116,8 +97,12 @@ def local_of_one_user() -> Iterator[Sandbox]:
     sandbox.close()
 
 
-@pytest.fixture(scope="package")
+DOCKER = pytest.param("docker", marks=pytest.mark.needs_docker)
+OF_OTHERS = ["local_of_a_user", "local_cold_of_a_user"] if os.geteuid() == 0 else []  # else we are an ordinary user ourselves
+
+
+@pytest.fixture(scope="package", params=["local", *OF_OTHERS, "local_of_one_user", DOCKER, "ray_sandbox"])
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    """The back end that is tried."""
+    """Each back end in turn, and the local one with each kind of privileges."""
     chosen: Sandbox = request.getfixturevalue(request.param)
     return chosen

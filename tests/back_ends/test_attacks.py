@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wmrl_gym.sandbox import DockerSandbox, ExecutionResult, Limits, Sandbox
+from wmrl_gym.sandbox import ExecutionResult, Limits, Sandbox
 
 TRY = """
 import ctypes, errno, json, os, signal, socket, sys, time
@@ -29,8 +29,6 @@ def attempt(function, *arguments):
 def the_next_run_is_unaffected(sandbox: Sandbox, limits: Limits, tmp_path_factory: pytest.TempPathFactory) -> object:
     """After each attack the same sandbox serves a harmless run."""
     yield
-    if isinstance(sandbox, DockerSandbox):
-        return  # a container serves one run (see test_docker.py), and starting one takes as long as many: the next attack tells
     data = tmp_path_factory.mktemp("next")
     (data / "fresh.csv").write_text("fresh")
     code = "import os\nprint(sorted(os.listdir('.')), os.listdir('/data'), len([n for n in os.listdir('/proc') if n.isdigit()]))"
@@ -52,7 +50,6 @@ def ends(sandbox: Sandbox, code: str, limits: Limits) -> ExecutionResult:
     return result
 
 
-@pytest.mark.also_on_ray
 def test_answers_are_not_found_by_any_path(sandbox: Sandbox, limits: Limits, task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WMRL_TEST_TOKEN", "very-secret")
     code = f"""
@@ -83,7 +80,6 @@ found = {{
     assert (found["trace"], found["server"]) == (-1, -1)
 
 
-@pytest.mark.also_on_ray
 def test_nothing_is_written_outside(sandbox: Sandbox, limits: Limits, task: Path) -> None:
     code = """
 places = {line.split()[1] for line in open("/proc/self/mounts")} | {"/etc", "/root", "/runner", "/dev", "/data", "/usr"}
@@ -101,7 +97,6 @@ found = {
     assert (task / "public/train.csv").read_text() == "id,y\n1,2\n"
 
 
-@pytest.mark.also_on_ray
 def test_there_is_no_network(sandbox: Sandbox, limits: Limits) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as local:
         local.bind(f"\0wmrl-attack-{os.getpid()}")
@@ -134,7 +129,6 @@ while True:
     assert (result.exit_code, result.exceeded) == (None, "wall")
 
 
-@pytest.mark.also_on_ray
 @pytest.mark.parametrize("where", ["memory", "files", "shared memory"])
 def test_a_memory_bomb_is_bounded(sandbox: Sandbox, where: str) -> None:
     if where == "memory":
@@ -158,14 +152,12 @@ def test_output_without_end_is_cut(sandbox: Sandbox) -> None:
     assert len(result.stdout) <= 16 << 10
 
 
-@pytest.mark.also_on_ray
 @pytest.mark.parametrize(("code", "exceeded"), [("time.sleep(600)", "wall"), ("while True: pass", "cpu")])
 def test_time_is_bounded(sandbox: Sandbox, code: str, exceeded: str) -> None:
     limits = Limits(wall_s=1) if exceeded == "wall" else Limits(wall_s=120, cpu_s=1)
     assert ends(sandbox, code, limits).exceeded == exceeded
 
 
-@pytest.mark.also_on_ray
 def test_nothing_outlives_its_run(sandbox: Sandbox, limits: Limits) -> None:
     code = """
 if os.fork() == 0:
@@ -179,7 +171,6 @@ print("left")
     assert ends(sandbox, code, limits).stdout == "left\n"  # the run after it counts processes
 
 
-@pytest.mark.also_on_ray
 def test_the_server_cannot_be_ended(sandbox: Sandbox, limits: Limits) -> None:
     code = """
 for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGSEGV):
@@ -189,7 +180,6 @@ print("still here")
     assert ends(sandbox, code, limits).stdout == "still here\n"
 
 
-@pytest.mark.also_on_ray
 @pytest.mark.parametrize(
     ("code", "problem"),
     [
@@ -204,7 +194,6 @@ def test_a_submission_that_is_no_plain_file_is_named(sandbox: Sandbox, code: str
     assert (result.exit_code, result.submission, result.submission_problem) == (0, None, problem)
 
 
-@pytest.mark.also_on_ray
 def test_a_submission_is_bytes_and_is_not_interpreted(sandbox: Sandbox, limits: Limits, tmp_path: Path) -> None:
     code = f"""
 import gzip, pickle
@@ -221,7 +210,6 @@ open(os.environ["SUBMISSION_PATH"], "wb").write(content)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.also_on_ray
 @pytest.mark.parametrize("code", ["print('\ud800')", "x = 1\0", "\ufeffprint('bom')", "print('\u202e\U0001f600')"])
 def test_code_of_any_characters_is_taken(sandbox: Sandbox, limits: Limits, code: str) -> None:
     result = sandbox.run(code, data_dir=None, limits=limits)
@@ -244,7 +232,6 @@ raise ValueError("hidden")
     assert (result.exit_code, result.submission_problem) == (1, "missing")
 
 
-@pytest.mark.also_on_ray
 def test_runs_side_by_side_find_nothing_of_one_another(sandbox: Sandbox, limits: Limits, task: Path) -> None:
     places = "('/workspace', '/tmp', '/dev/shm')"
     leave = f"for place in {places}: open(place + '/left', 'w').write('SECRET')\nlibc.semget(4711, 1, 0o1666)"

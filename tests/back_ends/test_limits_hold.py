@@ -190,7 +190,6 @@ VOIDS = {
 }
 
 
-@pytest.mark.also_on_ray  # whose processes are to be killed first anyway, when memory runs out
 @pytest.mark.parametrize("how", VOIDS)
 def test_a_verdict_on_memory_cannot_be_made_void(sandbox: Sandbox, how: str) -> None:
     code = f"""
