@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from benchmarks.serving import running
 from benchmarks.tally import Tally
 from wmrl_gym.envs.autoresearch import AutoResearchText
 from wmrl_gym.world_models import ChatClient, LLMWorldModel
@@ -314,15 +315,8 @@ class Server(ThreadingHTTPServer):
 def serving(seed: int) -> Iterator[Server]:
     """A server that runs for as long as the block does."""
     server = Server(seed)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
+    with running(server, released=server.released, poll_s=0.05):
         yield server
-    finally:
-        server.released.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def fuzz_servers(count: int, *, seed: int, task: Any = "diabetes") -> dict[str, Any]:

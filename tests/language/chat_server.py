@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
 
+from benchmarks.serving import running
+
 Answer: TypeAlias = Callable[["Handler", dict[str, Any]], None]
 
 
@@ -82,15 +84,8 @@ class ChatServer(ThreadingHTTPServer):
 def serving(answer: Answer, *, port: int = 0) -> Iterator[ChatServer]:
     """A server that runs for as long as the block does."""
     server = ChatServer(answer, port=port)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
+    with running(server, released=server.released, poll_s=0.01):
         yield server
-    finally:
-        server.released.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def says(content: Any) -> Answer:

@@ -33,6 +33,12 @@ def check_fraction(fraction: float) -> float:
     return float(fraction)
 
 
+def reseed(seed: int, run: int) -> int:
+    """The seed of a schedule's choices in a run that begins anew from ``run``; 0 changes nothing."""
+    # A Python number before it is shifted: numpy below 2 does not shift an unsigned one by it.
+    return seed if run == 0 else int(np.random.SeedSequence([seed, run]).generate_state(1, np.uint64)[0]) >> 1
+
+
 class AnchorSchedule:
     """A fixed fraction of anchors, spread evenly: every block of groups has its share, and what is left over is carried on.
 
@@ -71,8 +77,7 @@ class AnchorSchedule:
         """The same schedule with other choices, for a run that begins anew from ``seed``; 0 changes nothing."""
         if seed == 0:
             return self
-        mixed = int(np.random.SeedSequence([self.seed, seed]).generate_state(1, np.uint64)[0]) >> 1
-        return AnchorSchedule(self.fraction, group_size=self.group_size, seed=mixed, block=self.block)
+        return AnchorSchedule(self.fraction, group_size=self.group_size, seed=reseed(self.seed, seed), block=self.block)
 
     def _anchors_after(self, blocks: int) -> int:
         # Rounding keeps 20 * 0.15 * k a whole number where it is one, so that the carry does not depend on float dust.

@@ -125,8 +125,7 @@ class ContextualCalibration(OnlineCalibration):
             known = ok & np.isfinite(z).all(axis=1)
             self._keep((x[known], r[known], c[known], z[known], k[known]))
             if known.any():
-                self._regress()
-                self._remember()
+                self._fit()
 
     def _checked(self, features: Any, n: int) -> Floats | None:
         """Features as float64, shape (n, F)."""
@@ -152,29 +151,41 @@ class ContextualCalibration(OnlineCalibration):
                     break
         self._kept = tuple(part[first:] for part in new)  # type: ignore[assignment]
 
-    def _regress(self, chosen: tuple[bool, Kernel] | None = None) -> None:
-        """Fit delta to the kept pairs, and judge it by what it says of each pair unseen.
+    def _fit(self, chosen: tuple[bool, Kernel] | None = None) -> None:
+        """Fit delta to the kept pairs, judge it by what it says of each pair unseen, and remember what is missed after all.
 
         Args:
             chosen: whether delta is added to f, or to the prediction itself, and the kernel; None chooses, once pairs are by an
                 eighth more than when that was done last.
         """
-        if self._kept is None or len(self._kept[0]) < _LEAST or self._calibrator is None:
+        if self._kept is None or self._calibrator is None:
             return
+        x, r, c, z, _ = self._kept
+        f = super().predict(x, context=c)
+        if len(x) >= _LEAST:
+            self._regress(f, chosen)
+        missed = r - self._smoothed(f, x, delta=None if self._process is None else self._process.fitted())
+        self._recall = Recall.of(z, missed, noise=_NOISE * self._width() ** 2) if self.recall else Recall({})
+
+    def _regress(self, f: Floats, chosen: tuple[bool, Kernel] | None) -> None:
+        """Fit delta on the kept pairs; f is what f makes of them, float64, shape (n,)."""
         if chosen is None and self._process is not None and self.n_pairs < self._chosen_at + self._chosen_at // 8:
             chosen = self._on_f, self._process.kernel
         if chosen is not None:
-            tried = [self._tried(*chosen)]
+            tried = [self._tried(f, *chosen)]
         else:
             self._chosen_at = self.n_pairs
-            tried = [self._tried(True, None), self._tried(False, None)]
+            tried = [self._tried(f, True, None), self._tried(f, False, None)]
         self._on_f, self._process, self.share, _ = min(tried, key=lambda each: each[3])
 
-    def _tried(self, on_f: bool, kernel: Kernel | None) -> tuple[bool, GaussianProcess, float, float]:
+    def _smoothed(self, f: Floats, x: Floats, *, delta: Floats | None) -> Floats:
+        """``(1 - share) f + share (b + delta)``, float64, shape (n,); f itself where there is no delta."""
+        return f if delta is None or self.share == 0.0 else f + self.share * ((f if self._on_f else x) + delta - f)
+
+    def _tried(self, f: Floats, on_f: bool, kernel: Kernel | None) -> tuple[bool, GaussianProcess, float, float]:
         """Delta on f or on the prediction: the process, its share, and the mean square of what is left of pairs held out."""
         assert self._kept is not None
-        x, r, c, z, _ = self._kept
-        f = super().predict(x, context=c)
+        x, r, _, z, _ = self._kept
         base = f if on_f else x
         process = GaussianProcess(z, r - base, noise=_NOISE * self._width() ** 2, kernel=kernel)
         said = process.held_out()
@@ -184,17 +195,6 @@ class ContextualCalibration(OnlineCalibration):
         # Whatever delta is added to: what it has to be better than is f.
         share = best * trusted((r - f) ** 2 - left) if best > 0.0 else 0.0
         return on_f, process, share, float(left.mean())
-
-    def _remember(self) -> None:
-        """Keep what f and delta miss of each attempt that was seen."""
-        if self._kept is None or self._calibrator is None:
-            return
-        x, r, c, z, _ = self._kept
-        base = super().predict(x, context=c)
-        if self._process is not None and self.share > 0.0:
-            base += self.share * ((base if self._on_f else x) + self._process.fitted() - base)
-        rows = slice(None) if self.recall else slice(0, 0)
-        self._recall = Recall.of(z[rows], (r - base)[rows], noise=_NOISE * self._width() ** 2)
 
     @property
     def keys(self) -> Ints:
@@ -226,15 +226,12 @@ class ContextualCalibration(OnlineCalibration):
         self._kept = now, r, c, done, own
         self._calibrator = self._make(self._calibrator.reward_range)
         self._calibrator.push(now, r, c)
-        self._regress()
-        self._remember()
+        self._fit()
 
     def refit(self) -> None:
         """Fit f and delta now."""
         super().refit()
-        if self._kept is not None:
-            self._regress()
-            self._remember()
+        self._fit()
 
     def predict(self, predicted: ArrayLike, *, context: ArrayLike | None = None, features: Any = None) -> Floats:
         """The expected real reward of each prediction; see :meth:`OnlineCalibration.predict`.
@@ -251,10 +248,8 @@ class ContextualCalibration(OnlineCalibration):
             return base
         known = np.isfinite(z).all(axis=1) & np.isfinite(x)
         out = base.copy()
-        if self._process is not None and self.share > 0.0:
-            start = base[known] if self._on_f else x[known]
-            out[known] += self.share * (start + self._process.predict(z[known]) - base[known])
-        out[known] += self._recall.effect(z[known])[0]
+        delta = None if self._process is None or self.share == 0.0 else self._process.predict(z[known])
+        out[known] = self._smoothed(base[known], x[known], delta=delta) + self._recall.effect(z[known])[0]
         low, high = self._calibrator.reward_range
         return np.minimum(np.maximum(out, low, out=out), high, out=out)
 
@@ -296,7 +291,8 @@ class ContextualCalibration(OnlineCalibration):
                 np.array(kept["features"], np.float64),
                 np.array(kept["key"], np.int64),
             )
+        chosen = None
         if own["kernel"] is not None:
             on_f, *kernel = (float(value) for value in own["kernel"])
-            self._regress((bool(on_f), Kernel(*kernel)))
-        self._remember()
+            chosen = bool(on_f), Kernel(*kernel)
+        self._fit(chosen)

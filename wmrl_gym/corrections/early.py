@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from wmrl_gym.corrections.anchors import AnchorDecision, check_fraction
+from wmrl_gym.corrections.anchors import AnchorDecision, check_fraction, reseed
 
 _BLOCK = 20
 """Groups that share a count of anchors."""
@@ -71,9 +71,13 @@ class EarlySchedule:
         """The same schedule with other choices, for a run that begins anew from ``seed``; 0 changes nothing."""
         if seed == 0:
             return self
-        mixed = int(np.random.SeedSequence([self.seed, seed]).generate_state(1, np.uint64)[0] >> 1)
         return EarlySchedule(
-            self.budget, episodes=self.episodes, share=self.share, first=self.first, group_size=self.group_size, seed=mixed
+            self.budget,
+            episodes=self.episodes,
+            share=self.share,
+            first=self.first,
+            group_size=self.group_size,
+            seed=reseed(self.seed, seed),
         )
 
     def decide(self, episode: int, start: object | None = None) -> AnchorDecision:

@@ -79,13 +79,28 @@ class OnlineCalibration:
     def __bool__(self) -> bool:
         return True
 
-    def push(self, predicted: ArrayLike, real: ArrayLike, *, context: ArrayLike | None = None) -> None:
+    @property
+    def evidence(self) -> float:
+        """How sure it is, in [0, 1], that predictions err by more than noise; 1 where that is not asked."""
+        return 1.0
+
+    def push(
+        self,
+        predicted: ArrayLike,
+        real: ArrayLike,
+        *,
+        context: ArrayLike | None = None,
+        features: Any = None,
+        key: ArrayLike | None = None,
+    ) -> None:
         """Learn from anchor pairs; pairs that are not finite are counted in ``n_rejected`` and left out.
 
         Args:
             predicted: raw predicted rewards, float64, shape (B,).
             real: real rewards, float64, shape (B,), NaN where unknown.
             context: int64, shape (B,), e.g. the task.
+            features: what was done, for :class:`ContextualCalibration`; a map of predictions alone has no use for it.
+            key: the pairs' keys, likewise.
 
         Raises:
             ValueError: if a real reward lies outside the declared range.
@@ -136,12 +151,13 @@ class OnlineCalibration:
         if self._calibrator is not None and self.n_pairs > 0:
             self._calibrator.refit()
 
-    def predict(self, predicted: ArrayLike, *, context: ArrayLike | None = None) -> Floats:
+    def predict(self, predicted: ArrayLike, *, context: ArrayLike | None = None, features: Any = None) -> Floats:
         """The expected real reward of each prediction.
 
         Args:
             predicted: raw predicted rewards, float64, shape (B,).
             context: int64, shape (B,).
+            features: what was done; see :meth:`push`.
 
         Returns:
             float64, shape (B,), a new array inside the reward range; NaN stays NaN.
@@ -173,11 +189,11 @@ class OnlineCalibration:
         first, last = self._near(as_floats("predicted", predicted))
         return last - first >= least
 
-    def standard_error(self, predicted: ArrayLike) -> Floats:
+    def standard_error(self, predicted: ArrayLike, *, features: Any = None) -> Floats:
         """Standard error of f at each prediction, from the residuals of the kept pairs around it.
 
         One pseudo-pair of a uniform reward stands for ignorance: where nothing was seen it is the range / sqrt(12), and infinite
-        while the range is unknown. float64, shape (B,).
+        while the range is unknown. float64, shape (B,). For ``features`` see :meth:`push`.
         """
         x = as_floats("predicted", predicted)
         if self._calibrator is None:

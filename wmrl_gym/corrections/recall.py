@@ -43,8 +43,6 @@ class Recall:
             missed: float64, shape (N,): truths less what is predicted.
             noise: first guess of the variance of one truth; counts for 2 repetitions.
         """
-        if not len(missed):
-            return cls({})
         places, place, count = distinct(features)
         mean = np.bincount(place, missed, len(places)) / count
         within = float(((missed - mean[place]) ** 2).sum())

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from wmrl_gym.corrections.anchors import AnchorDecision, check_fraction
+from wmrl_gym.corrections.anchors import AnchorDecision, check_fraction, reseed
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,7 @@ class RecordedSchedule(ABC):
     def reseeded(self: ScheduleT, seed: int) -> ScheduleT:
         """The same schedule with nothing decided yet and other draws, for a run that begins anew from ``seed``."""
         fresh = deepcopy(self)
-        fresh.seed = (
-            self.seed if seed == 0 else int(np.random.SeedSequence([self.seed, seed]).generate_state(1, np.uint64)[0]) >> 1
-        )
+        fresh.seed = reseed(self.seed, seed)
         fresh._made = {}
         return fresh
 

@@ -15,13 +15,11 @@ from wmrl_gym.engine.repredicting import Histories
 from wmrl_gym.factored import Factored
 from wmrl_gym.world_models import Interface, WorldModel
 from wmrl_gym.world_models.attempts import AttemptModel
+from wmrl_gym.world_models.dynamics.vectors import MAX_NUMBERS, ActionCodec
 from wmrl_gym.world_models.outcome.encoders import HashingEncoder, NeuralEncoder, NoEncoder, TextEncoder, TfidfEncoder
 
 Features: TypeAlias = Callable[[Any, Any, Mapping[str, NDArray[Any]]], Any]
 """``features(observation, action, info)``: batches of n rows and arrays such as ``info["context"]``; float, shape (n, F)."""
-
-_LARGEST = 1024
-"""Numbers of a part of a space beyond which it is left out: images need features of their own."""
 
 
 class Descriptions:
@@ -182,7 +180,7 @@ def _width(space: gym.Space[Any]) -> int:
         width = int(np.prod(space.shape))
     else:
         width = 0
-    return width if width <= _LARGEST else 0
+    return width if width <= MAX_NUMBERS else 0  # images need features of their own
 
 
 def _numbers(space: gym.Space[Any], value: Any) -> NDArray[np.float64]:
@@ -194,12 +192,6 @@ def _numbers(space: gym.Space[Any], value: Any) -> NDArray[np.float64]:
     if not _width(space):
         return np.zeros((len(value), 0))
     array = np.asarray(value)
-    if isinstance(space, gym.spaces.Discrete):
-        return np.eye(int(space.n))[array - int(space.start)]
-    if isinstance(space, gym.spaces.MultiDiscrete):
-        chosen = (array - space.start).reshape(len(array), -1)
-        hot = np.zeros((len(array), int(space.nvec.sum())))
-        offsets = np.concatenate([[0], np.cumsum(space.nvec.ravel())[:-1]])
-        hot[np.arange(len(array))[:, None], chosen + offsets] = 1.0
-        return hot
+    if isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
+        return ActionCodec(space).encode(array).astype(np.float64)
     return array.reshape(len(array), -1).astype(np.float64)

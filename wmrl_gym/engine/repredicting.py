@@ -138,8 +138,7 @@ def _together(
             return None
         state, step = model.factored.advance(state, attempt, said.outcome)
         rows = describe(attempt)
-        # As AttemptModel.step tells which attempt the episode pays for.
-        by = said.outcome.value if model.factored.chosen_by == "value" else np.nan_to_num(said.outcome.shown, nan=-np.inf)
+        by = model.chosen_by(said.outcome)
         better = (by > best) | (at == 0)
         paid = np.where(better[:, None], rows, paid) if at else rows
         best = np.where(better, by, best)

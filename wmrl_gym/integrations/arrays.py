@@ -48,17 +48,18 @@ class LateTruths:
 
     Args:
         envs: with a world model and background anchors; made before their first rollout, since truths are collected from now on.
+        name: what asks for them, in errors.
 
     Raises:
         TypeError: there is no world model in ``envs``, or its anchors are there at once.
     """
 
-    def __init__(self, envs: Any) -> None:
+    def __init__(self, envs: Any, *, name: str = "LateTruths") -> None:
         parts = world_model_parts(envs)
         if parts is None:
-            raise TypeError(f"LateTruths needs an environment with a world model, {type(envs).__name__} has none")
+            raise TypeError(f"{name} needs an environment with a world model, {type(envs).__name__} has none")
         if parts.engine.options.anchor_mode != "background":
-            raise TypeError(f"LateTruths joins background anchors; {parts.engine.options.anchor_mode} ones need no joining")
+            raise TypeError(f"{name} joins background anchors; {parts.engine.options.anchor_mode} ones need no joining")
         self.engine, self.residual = parts.engine, parts.residual
         self.arrived, self.missing = 0, 0
         self.engine.collect_late()

@@ -92,6 +92,10 @@ class AttemptModel(WorldModel):
     ) -> PredictedOutcomes:
         """The outcomes of a batch of attempts at the tasks in ``context``, each with a seed of its own."""
 
+    def chosen_by(self, outcome: Outcome) -> NDArray[np.float64]:
+        """By what the attempt is chosen that an episode pays for, the largest first: float64, shape (B,)."""
+        return outcome.value if self.factored.chosen_by == "value" else np.nan_to_num(outcome.shown, nan=-np.inf)
+
     def held_out_outcomes(self, attempt: Any, context: NDArray[np.int64]) -> PredictedOutcomes | None:
         """What the model would predict of a batch of attempts, had it not learnt from the executions of just these.
 
@@ -143,7 +147,7 @@ class AttemptModel(WorldModel):
         predicted = self.predict_outcomes(attempt, state.context, seed=state.seed, rng=rng)
         outcome = predicted.outcome
         inner, step = self.factored.advance(state.inner, attempt, outcome)
-        by = outcome.value if self.factored.chosen_by == "value" else np.nan_to_num(outcome.shown, nan=-np.inf)
+        by = self.chosen_by(outcome)
         better = outcome.known & (by > state.best)
         best_std = np.where(better, predicted.std, state.best_std)
         best = np.where(better, by, state.best)

@@ -39,6 +39,11 @@ def check_all_whole(named: Mapping[str, tuple[Any, int]]) -> None:
         check_whole(name, value, least=least)
 
 
+def _check_number(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+
+
 def check_positive(name: str, value: Any) -> None:
     """Check that an argument is a positive, finite number.
 
@@ -46,8 +51,7 @@ def check_positive(name: str, value: Any) -> None:
         TypeError: it is something else than a number.
         ValueError: it is out of range.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+    _check_number(name, value)
     if not (value > 0 and isfinite(value)):
         raise ValueError(f"{name} must be positive and finite, got {value}")
 
@@ -59,8 +63,7 @@ def check_not_negative(name: str, value: Any) -> None:
         TypeError: it is something else than a number.
         ValueError: it is out of range.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+    _check_number(name, value)
     if not (value >= 0 and isfinite(value)):
         raise ValueError(f"{name} must be 0 or more and finite, got {value}")
 

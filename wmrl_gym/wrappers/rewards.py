@@ -52,8 +52,8 @@ class Debiasing(Correction):
         self._unconfirmed, self._verified = 0, 0
         self._inverse = (0, 1.0)
         self._updates = 0
-        self.evidence = 0.0 if isinstance(calibration, ContextualCalibration) else 1.0
-        """How sure a contextual correction was at the newest step, before its pairs, that predictions err by more than noise."""
+        self.evidence = calibration.evidence
+        """How sure the calibration was at the newest step, before its pairs, that predictions err by more than noise."""
 
     @classmethod
     def check_order(cls, below: list[type[Correction]]) -> None:
@@ -87,8 +87,7 @@ class Debiasing(Correction):
                 reward = np.where(rows, info["real_reward"], reward)
             self._stale += int(np.count_nonzero(imagined))
             reward = np.where(imagined, calibrated, reward)
-        if isinstance(self.calibration, ContextualCalibration):
-            self.evidence = self.calibration.evidence
+        self.evidence = self.calibration.evidence
         # Only now may this step's own pairs be learnt from: otherwise f would have seen the truth it is to predict.
         self.learn()
         self._refresh()
@@ -123,19 +122,11 @@ class Debiasing(Correction):
             features: what was done, float64, shape (n, F), for a contextual correction; see :meth:`features_now`.
         """
         x = predicted.astype(np.float64)
-        contexts, contextual = self.contexts(context, depth), self.calibration
-        if isinstance(contextual, ContextualCalibration):
-            f = contextual.predict(x, context=contexts, features=features)
-        else:
-            f = contextual.predict(x, context=contexts)
+        f = self.calibration.predict(x, context=self.contexts(context, depth), features=features)
         if self.guard is None or not self.guard.ready:
             return Judgement(f, np.zeros(len(f), bool))
         span = self.calibration.reward_range or (0.0, 1.0)
-        width = span[1] - span[0]
-        if isinstance(contextual, ContextualCalibration):
-            error = contextual.standard_error(x, features=features)
-        else:
-            error = contextual.standard_error(x)
+        error, width = self.calibration.standard_error(x, features=features), span[1] - span[0]
         said = self.guard.judge(x, calibrated=f, standard_error=error, std=std.astype(np.float64), width=width)
         return Judgement(np.maximum(said.value, span[0]), said.unconfirmed)
 
@@ -169,18 +160,12 @@ class Debiasing(Correction):
         if self.stream.added - self.cursor < max(1, min(self.calibration.n_pairs // 32, 128)):
             return
         pairs, self.cursor = self.stream.since(self.cursor)
-        context, calibration = self.contexts(pairs.context, pairs.step), self.calibration
+        context = self.contexts(pairs.context, pairs.step)
         done = pairs.features if pairs.features.shape[1] else None
-        if isinstance(calibration, ContextualCalibration):
-            before = calibration.predict(pairs.predicted, context=context, features=done)
-        else:
-            before = calibration.predict(pairs.predicted, context=context)
+        before = self.calibration.predict(pairs.predicted, context=context, features=done)
         self.residual.update(before, pairs.real, weight=self._evened(pairs.propensity))
         self.measures.update(pairs.predicted, before, pairs.real, group=pairs.group, context=context, propensity=pairs.propensity)
-        if isinstance(calibration, ContextualCalibration):
-            calibration.push(pairs.predicted, pairs.real, context=context, features=done, key=self.engine.keys_of(pairs))
-        else:
-            calibration.push(pairs.predicted, pairs.real, context=context)
+        self.calibration.push(pairs.predicted, pairs.real, context=context, features=done, key=self.engine.keys_of(pairs))
         if self.guard is not None:
             self.guard.learn(pairs.predicted, pairs.real, pairs.predicted_std)
         self._stale = 0

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.type_aliases import DictRolloutBufferSamples, RolloutBufferSamples
 
+from wmrl_gym.integrations.arrays import known_to_the_end
 from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv
 
 Rows = dict[str, Any]
@@ -115,11 +116,8 @@ class WeightedBuffer:
 
     def _usable(self) -> NDArray[np.bool_]:
         """Valid steps whose episode has no unknown reward after them: bool, shape (n_steps, n_envs)."""
-        usable = self.valid.copy()
-        for step in reversed(range(len(usable) - 1)):
-            same_episode = self.episode_starts[step + 1] == 0  # type: ignore[attr-defined]
-            usable[step] &= usable[step + 1] | ~same_episode
-        return usable
+        following = self.episode_starts[1:] != 0  # type: ignore[attr-defined]
+        return known_to_the_end(self.valid, np.concatenate([following, np.ones_like(self.valid[:1])]))
 
     def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
         """Minibatches of the usable steps and of the late ones, in random order.

@@ -9,6 +9,7 @@ import gymnasium as gym
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecNormalize
 
+from wmrl_gym.integrations.arrays import LateTruths
 from wmrl_gym.integrations.sb3.buffers import Parked, WeightedBuffer
 from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv
 from wmrl_gym.wrappers import diagnostics, world_model_parts
@@ -99,15 +100,20 @@ class LateAnchors(BaseCallback):
             raise ValueError(f"timeout_s must not be negative, got {timeout_s}")
         self.venv = venv
         self.timeout_s = timeout_s
-        parts = world_model_parts(venv.envs)
-        if parts is None:
-            raise TypeError("LateAnchors needs an environment with a world model, this one has none")
-        if parts.engine.options.anchor_mode != "background":
-            raise TypeError(f"LateAnchors joins background anchors; {parts.engine.options.anchor_mode} ones need no joining")
-        self.engine, self.residual = parts.engine, parts.residual
-        self.arrived, self.missing = 0, 0
+        self._late = LateTruths(venv.envs, name="LateAnchors")
+        self.engine, self.residual = self._late.engine, self._late.residual
         self._parked: list[Parked] = []
         self._truths: dict[int, float] = {}
+
+    @property
+    def arrived(self) -> int:
+        """Truths that were joined."""
+        return self._late.arrived
+
+    @property
+    def missing(self) -> int:
+        """Anchors that were given up."""
+        return self._late.missing
 
     def _init_callback(self) -> None:
         buffer = getattr(self.model, "rollout_buffer", None)
@@ -126,25 +132,16 @@ class LateAnchors(BaseCallback):
         if self.timeout_s is None:
             self._park(buffer, where)
         else:
-            self._wait(buffer, where, self.timeout_s)
+            self._wait(buffer, self.timeout_s)
         self.logger.record("anchors/arrived", self.arrived)
         self.logger.record("anchors/missing", self.missing)
         self.logger.record("anchors/parked", len(self._parked))
 
-    def _wait(self, buffer: Any, where: dict[int, tuple[int, int]], timeout_s: float) -> None:
-        self.engine.wait(timeout_s)
-        truths, _ = self.engine.collect_late()
-        completion = sum(number in truths for number in where) / max(len(where), 1)
-        for number, (step, slot) in where.items():
-            if number in truths:
-                given, corrected = buffer.given[step, slot], self._corrected(number, truths[number], completion)
-                buffer.rewards[step, slot] += corrected - given
-                buffer.given[step, slot] = corrected
-                self.arrived += 1
-            else:
-                buffer.valid[step, slot] = False
-                self._lost(number)
-        if where:
+    def _wait(self, buffer: Any, timeout_s: float) -> None:
+        given = buffer.given.copy()
+        self._late.join(buffer.given, buffer.valid, pairs=buffer.pairs, timeout_s=timeout_s)
+        if (buffer.pairs >= 0).any():
+            buffer.rewards += buffer.given - given
             buffer.recompute()
 
     def _park(self, buffer: Any, where: dict[int, tuple[int, int]]) -> None:
@@ -171,7 +168,7 @@ class LateAnchors(BaseCallback):
                     self._lost(number)
             elif numbers <= self._truths.keys():
                 buffer.join(parked, {number: self._corrected(number, self._truths[number], 1.0) for number in numbers})
-                self.arrived += len(numbers)
+                self._late.arrived += len(numbers)
             else:
                 waiting.append(parked)
         self._parked = waiting
@@ -179,7 +176,7 @@ class LateAnchors(BaseCallback):
         self._truths = {number: truth for number, truth in self._truths.items() if number in wanted}
 
     def _lost(self, number: int) -> None:
-        self.missing += 1
+        self._late.missing += 1
         if self.residual is not None:
             self.residual.forget(number)
 
