@@ -100,6 +100,17 @@ def test_memory_limit_ends_a_hoarder_and_spares_the_sandbox(sandbox: LocalSandbo
     assert sandbox.run("print(1)", data_dir=None, limits=limits).stdout == "1\n"
 
 
+def test_a_sandbox_that_died_after_a_hoarder_does_not_end_the_next_run_as_one(task: Path, limits: Limits) -> None:
+    """Nothing of the next run has begun when its data finds the sandbox gone: what the kernel killed was the run before."""
+    with LocalSandbox(preimport=()) as own:
+        hoard = own.run("hoard = []\nwhile True: hoard.append(bytearray(10**7))", data_dir=None, limits=Limits(memory_mb=200))
+        assert hoard.exceeded == "memory"
+        (worker,) = own._idle
+        worker.terminate()  # its supervisor, which the next run finds gone
+        result = own.run("print(open('/data/train.csv').read())", data_dir=task / "public", limits=limits)
+    assert (result.exceeded, result.failed, result.stdout) == (None, None, "id,y\n1,2\n\n")
+
+
 def test_memory_limit_counts_all_processes_together(warm: LocalSandbox) -> None:
     code = "import os\nfor _ in range(3): os.fork()\nhoard = b'x' * (120 << 20)\nimport time\ntime.sleep(60)"
     result = warm.run(code, data_dir=None, limits=Limits(wall_s=120, memory_mb=300))

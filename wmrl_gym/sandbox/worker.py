@@ -146,10 +146,12 @@ class Worker:
         Raises:
             WorkerLost, WorkerStuck: nothing is known about the run.
         """
+        began = False
         try:
             slot = self._slot(data) if data is not None and not self.once else None
             if self._group:
                 self._group.begin(limits)
+            began = True
             deadline = monotonic() + limits.wall_s + GRACE_S
             request = request_of(limits, slot=slot, cover=cover, watch_memory=self._group is None)
             send(self._channel, request, code, deadline=deadline)
@@ -160,7 +162,8 @@ class Worker:
             reason = self.kill()
             raise WorkerStuck(f"the sandbox did not answer within {limits.wall_s + GRACE_S:.0f} s: {reason}") from error
         except (EOFError, OSError) as error:
-            if self._group and self._group.ran_out():
+            # Before that, a kill that the group tells of was the last run's.
+            if began and self._group and self._group.ran_out():
                 return out_of_memory(limits)
             raise WorkerLost(f"the sandbox was lost: {self.kill() or str(error)}") from error
 
