@@ -104,6 +104,7 @@ def test_a_run_without_a_world_model_is_saved_too(tmp_path: Path) -> None:
     second = sb3.load(tmp_path / "run", PPO, environment, learning_rate=0.5)
     assert second.learning_rate == 0.5
     assert torch.equal(*(torch.cat([p.reshape(-1) for p in each.policy.parameters()]) for each in (first, second)))
+    assert second.learn(16, reset_num_timesteps=False).num_timesteps == 32
     for each in (first, second):
         each.get_env().close()  # type: ignore[union-attr]
 

@@ -50,6 +50,7 @@ def save(path: str | Path, trainer: BaseAlgorithm) -> None:
     parts = world_model_parts(venv.envs)
     state = {
         "format": _FORMAT,
+        "world_model": parts is not None,
         "layers": [layer.state_dict() for layer in _with_state(venv)],
         "steps": {name: getattr(venv, name).copy() for name in ("_return", "_length")},
         "scales": [{name: getattr(each, name) for name in _SCALES} for each in _normalisers(trainer.get_env())],
@@ -72,6 +73,8 @@ def load(
     **changes: Any,
 ) -> AlgorithmT:
     """Go on with a run that :func:`save` saved: ``load("run", PPO, make).learn(10_000, reset_num_timesteps=False)``.
+
+    Without a world model the environments have no state that could be saved, and begin new episodes.
 
     Like SB3's own files, the folder holds pickled objects: load only what you trust.
 
@@ -110,7 +113,10 @@ def load(
         for name, value in saved.items():
             setattr(normaliser, name, value)
     trainer = algorithm.load(
-        folder / _TRAINER, env=outer, force_reset=False, **{**_buffer_arguments(state["buffer"], venv), **changes}
+        folder / _TRAINER,
+        env=outer,
+        force_reset=not state["world_model"],
+        **{**_buffer_arguments(state["buffer"], venv), **changes},
     )
     _restore_buffer(trainer, state["buffer"])
     _restore_random_state(trainer, state["random"])
