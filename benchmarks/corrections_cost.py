@@ -49,7 +49,8 @@ def stacks() -> dict[str, Callable[[Any], Any]]:
     """What is put around the engine."""
     return {
         "OnlineDebiasing": OnlineDebiasing,
-        "recommended": lambda envs: ResidualCorrection(OnlineDebiasing(envs), late=True),
+        "recommended": lambda envs: ResidualCorrection(OnlineDebiasing(envs, "contextual"), late=True),
+        "smooth": lambda envs: ResidualCorrection(OnlineDebiasing(envs), late=True),
         "paper": lambda envs: InverseVarianceDenoising(OnlineDebiasing(envs, "binned"), late=True),
         "all three": lambda envs: InverseVarianceDenoising(ResidualCorrection(OnlineDebiasing(envs), late=True), late=True),
         "gradient weights": lambda envs: InverseVarianceDenoising(OnlineDebiasing(envs), "gradient", late=True),

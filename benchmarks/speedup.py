@@ -1,10 +1,11 @@
 """Training in a world model against real execution at equal wall-clock: ``python -m benchmarks.speedup``.
 
-Arms (real execution, world model alone, plain mixture, the paper's settings, WMRL recommended; ``--arms`` takes others) train PPO on
-the eight held-out tasks for the same time, one after the other on the same machine, for several seeds; those that imagine begin
-with ``OutcomeModel.pretrained()``. Real execution also gets ten times the time, with fewer seeds. Every policy on the way is graded
-by real execution. A run that was interrupted goes on where it stopped. Results go to ``benchmarks/results/speedup.json`` and
-``speedup.png``; exits with 1 when a bar is missed. ``python -m benchmarks.speedup tune`` chooses the settings of each arm.
+Arms (real execution, world model alone, plain mixture, the paper's settings, WMRL recommended; ``--arms`` takes others) train PPO
+on the eight held-out tasks for the same time, one after the other on the same machine, for several seeds; those that imagine
+begin with ``OutcomeModel.pretrained()``. Real execution also gets ten times the time, with fewer seeds. Every policy on the way
+is graded by real execution. A run that was interrupted goes on where it stopped. Results go to
+``benchmarks/results/speedup.json`` and ``speedup.png``; exits with 1 when a bar is missed. ``python -m benchmarks.speedup tune``
+chooses the settings of each arm.
 """
 
 from __future__ import annotations

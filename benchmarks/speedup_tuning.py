@@ -1,15 +1,15 @@
 """Settings of the arms of ``benchmarks.speedup``: for each arm on one grid, on seeds that no comparison uses.
 
-One setting after the other is varied from the best so far: learning rate, entropy, then what an arm has besides: passes over a
-rollout and its size where all is executed; whether the world model learns, and when anchors come, where there are any. Every
-run is a whole one, graded by real execution; a run that is there is not done again.
+One setting after the other is varied from the best so far: learning rate (up or down as long as that is better), entropy, then
+what an arm has besides: passes over a rollout and its size where all is executed; whether the world model learns, and when
+anchors come, where there are any. Every run is a whole one, graded by real execution; a run that is there is not done again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,12 @@ SEEDS = (9000, 9001)
 EPISODES = 6
 """Evaluation episodes a task."""
 ARMS = ("recommended", "mixture", "real", "model", "paper")
-BASE = {"real": ArmSettings(0.003, 0.01, epochs=4, num_envs=8)}
-"""Where the search begins; all other arms begin alike, with ``ArmSettings(0.003, 0.01)``."""
-EVERYONE: dict[str, tuple[Any, ...]] = {"rate": (0.003, 0.001, 0.01), "entropy": (0.01, 0.05)}
-EXECUTING: dict[str, tuple[Any, ...]] = {"epochs": (4, 12), "num_envs": (8, 4)}
+RATES = (0.0003, 0.001, 0.003, 0.01, 0.03)
+START = ArmSettings(0.003, 0.01)
+"""Where the search begins in every arm; the one that only executes makes few and small rollouts."""
+EXECUTES = replace(START, rate=0.01, epochs=12, num_envs=4)
+ENTROPIES = (0.01, 0.05)
+EXECUTING: dict[str, tuple[Any, ...]] = {"epochs": (12, 4), "num_envs": (4, 8)}
 ANCHORED: dict[str, tuple[Any, ...]] = {"learns": (24, 0), "early": (0.0, 0.7)}
 
 
@@ -48,21 +50,26 @@ class Search:
 
     def run(self) -> ArmSettings:
         """The best settings found."""
-        best = BASE.get(self.arm, ArmSettings(0.003, 0.01))
-        for name, choices in self._coordinates():
-            options = [replace(best, **{name: choice}) for choice in choices]
-            for each in options:
-                if each not in self.tried:
-                    self.tried[each] = self.value(each)
-            best = max(options, key=lambda each: self.tried[each])
+        best = self._climbed(EXECUTES if self.arm == "real" else START)
+        own = EXECUTING if self.arm == "real" else {} if self.arm == "model" else ANCHORED
+        for name, choices in {"entropy": ENTROPIES, **own}.items():
+            best = max((replace(best, **{name: choice}) for choice in choices), key=self._value)
         return best
 
-    def _coordinates(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
-        yield from EVERYONE.items()
-        if self.arm == "real":
-            yield from EXECUTING.items()
-        elif self.arm != "model":
-            yield from ANCHORED.items()
+    def _climbed(self, start: ArmSettings) -> ArmSettings:
+        """The best learning rate of :data:`RATES`, as far as each step from ``start`` is one up."""
+        at = RATES.index(start.rate)
+        while True:
+            near = [replace(start, rate=RATES[each]) for each in (at, at - 1, at + 1) if 0 <= each < len(RATES)]
+            best = max(near, key=self._value)
+            if best == near[0]:
+                return best
+            at = RATES.index(best.rate)
+
+    def _value(self, settings: ArmSettings) -> float:
+        if settings not in self.tried:
+            self.tried[settings] = self.value(settings)
+        return self.tried[settings]
 
 
 def tune(arms: tuple[str, ...], *, runs: Path, sandbox: Sandbox, seconds: float, console: Console, file: Path = FILE) -> None:

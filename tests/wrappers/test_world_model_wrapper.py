@@ -350,7 +350,7 @@ def test_a_wrapper_that_changes_rewards_below_is_not_bypassed() -> None:
     assert rewards[-1] == pytest.approx(10 * truth(Bandit(), 1, designs))
 
 
-@pytest.mark.parametrize("preset", ["paper", "recommended", "adaptive"])
+@pytest.mark.parametrize("preset", ["paper", "recommended", "smooth", "adaptive"])
 @pytest.mark.parametrize("mode", ["blocking", "background"])
 def test_a_run_stopped_and_resumed_equals_one_never_stopped(preset: Any, mode: Any, tmp_path: Any) -> None:
     def layers(env: Any) -> list[Any]:

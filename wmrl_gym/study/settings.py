@@ -39,8 +39,8 @@ class ArmSettings:
     entropy: float
     epochs: int = 4
     num_envs: int = 128
-    anchors: int = 48
-    rollouts: int = 150
+    anchors: int = 56
+    rollouts: int = 300
     early: float = 0.0
     learns: int = 24
     max_in_flight: int = 64
@@ -48,10 +48,9 @@ class ArmSettings:
     def __post_init__(self) -> None:
         if not self.rate > 0 or self.entropy < 0 or not 0 <= self.early <= 1:
             raise ValueError(f"need rate > 0, entropy >= 0 and early in [0, 1], got {self}")
-        if min(self.epochs, self.num_envs, self.rollouts, self.max_in_flight) < 1 or min(self.anchors, self.learns) < 0:
-            raise ValueError(
-                f"need epochs, num_envs, rollouts and max_in_flight of at least 1, anchors and learns of at least 0, got {self}"
-            )
+        for name, least in (("epochs", 1), ("num_envs", 1), ("rollouts", 1), ("max_in_flight", 1), ("anchors", 0), ("learns", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> ArmSettings:

@@ -131,13 +131,14 @@ def environments(arm: str, config: StudyConfig, *, sandbox: Sandbox, seed: int) 
         imagined["update_mode"] = "background"
     if arm == "model":
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined, anchors=0.0)
-    imagined |= {"anchors": _anchors(arm, config), "anchor_mode": "background", "max_in_flight": chosen.max_in_flight}
+    imagined |= {"anchors": anchor_schedule(arm, config), "anchor_mode": "background", "max_in_flight": chosen.max_in_flight}
     if arm == "mixture":
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined)
     return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined, preset=arm, late=True, max_gain=config.max_gain)
 
 
-def _anchors(arm: str, config: StudyConfig) -> float | EarlySchedule:
+def anchor_schedule(arm: str, config: StudyConfig) -> float | EarlySchedule:
+    """When an arm's anchors come: by its settings, or from scratch evenly; groups where the arm's preset has them."""
     if not config.pretrained:
         return config.anchors
     chosen = config.settings_of(arm)

@@ -90,9 +90,9 @@ def corrected(
         env: any Gymnasium environment.
         model: the world model.
         preset: "recommended": episode anchors, and residual correction at kappa 0.5 on a calibration that is contextual (f, and
-            what was done) where a factored environment and its model describe attempts by features, and smooth (f alone) elsewhere;
-            ``debias/contextual`` in the log says which. "contextual" and "smooth": the one or the other in any case; the first is
-            an error where there are no features. "adaptive": "smooth" with kappa adapted online.
+            what was done) where the attempts of a factored environment have features, and smooth (f alone) elsewhere;
+            ``debias/contextual`` in the log says which. "contextual" and "smooth": the one or the other in any case; the first
+            is an error where there are no features. "adaptive": "smooth" with kappa adapted online.
             "paper": group anchors, binned isotonic calibration, weights (for a trainer that uses them).
             "debias" and "denoise": one half of the paper's method each, for ablations.
         late: passed to ResidualCorrection and InverseVarianceDenoising.
