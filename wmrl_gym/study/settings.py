@@ -43,7 +43,7 @@ class ArmSettings:
     rollouts: int = 300
     early: float = 0.0
     learns: int = 24
-    max_in_flight: int = 64
+    max_in_flight: int = 8
 
     def __post_init__(self) -> None:
         if not self.rate > 0 or self.entropy < 0 or not 0 <= self.early <= 1:
