@@ -83,7 +83,7 @@ def test_every_arm_trains_pays_for_what_it_executes_and_is_graded_by_execution(f
 
 
 def test_with_a_pretrained_model_nothing_is_executed_before_the_first_imagined_step(sandbox: Sandbox) -> None:
-    settings = ArmSettings(0.003, 0.01, num_envs=16, anchors=24, rollouts=2, learns=0)
+    settings = ArmSettings(0.003, 0.01, num_envs=16, anchors=280, rollouts=24, learns=0)
     config = replace(
         SMALL, tasks=("phishing",), pretrained=True, settings={"model": settings, "recommended": settings}, seconds=35.0
     )

@@ -226,7 +226,7 @@ def test_f_is_applied_before_the_steps_own_pair_is_learnt() -> None:
 
 def test_the_residual_form_is_f_plus_gain_times_what_f_missed() -> None:
     bandit = Bandit()
-    env = corrected(FactoredEnv(bandit), fitted(bandit), anchors=0.25, preset="recommended", update_every=0)
+    env = corrected(FactoredEnv(bandit), fitted(bandit), anchors=0.25, preset="smooth", update_every=0)
     for reward, info in run(env, 60):
         f, real = info["calibrated_reward"], info.get("real_reward")
         expected = f + 0.5 / 0.25 * (real - f) if info["anchor"] else f
