@@ -249,6 +249,8 @@ def test_the_sentence_does_not_flatter() -> None:
 def test_bad_arguments_of_the_command_are_one_line_on_stderr(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["demo", "--arms", "magic", "--out", str(tmp_path / "a")]) == 2
     assert "unknown arms ['magic']" in capsys.readouterr().err
+    assert main(["demo", "--from-scratch", "--pretrained", "--out", str(tmp_path / "a")]) == 2
+    assert "exclude each other" in capsys.readouterr().err
     assert main(["demo", "--tasks", "brest-cancer", "--out", str(tmp_path / "b")]) == 2
     assert "did you mean 'breast-cancer'" in capsys.readouterr().err
     (tmp_path / "c").mkdir()

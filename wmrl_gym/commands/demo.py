@@ -43,10 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
     for name in ("tasks", "arms"):
         if getattr(arguments, name) is not None:
             given[name] = tuple(part.strip() for part in getattr(arguments, name).split(","))
-    if arguments.from_scratch and arguments.pretrained:
-        return complain("demo", "--from-scratch and --pretrained cannot both be")
     given["pretrained"] = not arguments.from_scratch
     try:
+        if arguments.from_scratch and arguments.pretrained:
+            raise ValueError("--from-scratch and --pretrained exclude each other: name one of them, or neither")
         config = StudyConfig(**given)
         if arguments.fresh and arguments.out.exists():
             if not (arguments.out / MARKER).is_file():
