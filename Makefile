@@ -39,7 +39,7 @@ demo: $(VENV)/demo ## Train in a world model against real execution, under five 
 	$(BIN)/wmrl demo $(DEMO_ARGS)
 
 test: $(VENV)/dev ## Run every test that this machine can, doctests and the README's blocks included
-	$(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile $(TEST_ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 
 lint: $(VENV)/dev ## Check style, types and layers
 	$(BIN)/ruff check $(SOURCES)

@@ -16,12 +16,32 @@ from wmrl_gym.sandbox.docker import IMAGE, connect
 from .privileges import ONE_USER, SandboxElsewhere, as_ordinary_user
 
 RESOURCES = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
+DOCKER = pytest.param("docker", marks=pytest.mark.needs_docker)
+OF_OTHERS = ["local_of_a_user", "local_cold_of_a_user"] if os.geteuid() == 0 else []  # else we are an ordinary user ourselves
+IN_ONE_VARIANT = ("local_of_one_user", "ray_sandbox")
+"""Where each attack is tried in the first of its variants only.
+
+A run there is one of a sandbox in which all variants are tried, in a process of other privileges, or of another machine.
+"""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """What uses the image needs an engine."""
     if "image" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.needs_docker)
+
+
+@pytest.hookimpl(trylast=True)  # what -k has left
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep one variant of each attack where one is enough."""
+    tried = set()
+    for item in list(items):
+        sandbox = getattr(item, "callspec", None) and item.callspec.params.get("sandbox")  # type: ignore[attr-defined]
+        if sandbox in IN_ONE_VARIANT:
+            attack = (sandbox, item.path, item.originalname)  # type: ignore[attr-defined]
+            if attack in tried:
+                items.remove(item)
+            tried.add(attack)
 
 
 @pytest.fixture(scope="package")
@@ -95,10 +115,6 @@ def local_of_one_user() -> Iterator[Sandbox]:
     sandbox = SandboxElsewhere(ONE_USER)
     yield sandbox
     sandbox.close()
-
-
-DOCKER = pytest.param("docker", marks=pytest.mark.needs_docker)
-OF_OTHERS = ["local_of_a_user", "local_cold_of_a_user"] if os.geteuid() == 0 else []  # else we are an ordinary user ourselves
 
 
 @pytest.fixture(scope="package", params=["local", *OF_OTHERS, "local_of_one_user", DOCKER, "ray_sandbox"])
