@@ -1,4 +1,4 @@
-"""Every sandbox that isolates, real ones: bubblewrap, a docker engine, and a Ray cluster of two nodes on this machine."""
+"""Every sandbox that isolates, real ones: bubblewrap, a docker engine, and a Ray cluster of three nodes on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from wmrl_gym.sandbox.docker import IMAGE, connect
 
 from .privileges import ONE_USER, SandboxElsewhere, as_ordinary_user
 
-RESOURCES = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
+HEAD = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
+OTHERS = {"num_cpus": 1, "object_store_memory": 100 << 20, "resources": {"extra": 2}}
 DOCKER = pytest.param("docker", marks=pytest.mark.needs_docker)
 OF_OTHERS = ["local_of_a_user", "local_cold_of_a_user"] if os.geteuid() == 0 else []  # else we are an ordinary user ourselves
 IN_ONE_VARIANT = ("local_of_one_user", "ray_sandbox")
@@ -64,13 +65,16 @@ def image() -> str:
 
 @pytest.fixture(scope="package")
 def docker(image: str) -> Iterator[Sandbox]:
-    with DockerSandbox(image=image, spares=2, preimport=()) as sandbox:
+    with DockerSandbox(image=image, spares=1, preimport=()) as sandbox:
         yield sandbox
 
 
 @pytest.fixture(scope="package")
 def cluster() -> Iterator[Any]:
-    """A head and another node, each a raylet of its own with one CPU."""
+    """A head and two other nodes, each a raylet of its own.
+
+    All are there before this process connects: to start one it forks, after which answers to gRPC may never arrive any more.
+    """
     import ray
     from ray.cluster_utils import Cluster
 
@@ -78,8 +82,9 @@ def cluster() -> Iterator[Any]:
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]))
         level = logging.getLogger("ray").level
-        made = Cluster(initialize_head=True, head_node_args=RESOURCES)
-        made.add_node(num_cpus=1, object_store_memory=100 << 20)
+        made = Cluster(initialize_head=True, head_node_args=HEAD)
+        for _ in range(2):
+            made.add_node(**OTHERS)
         ray.init(address=made.address, log_to_driver=False)
         yield made
         ray.shutdown()
