@@ -3,7 +3,7 @@
 #   PYTHON      the interpreter that .venv is made with (default: python3)
 #   DEMO_ARGS   arguments of `wmrl demo`, as in: make demo DEMO_ARGS="--seconds 20"
 #   TEST_ARGS   arguments of pytest, as in: make test TEST_ARGS=tests/test_spaces.py
-#   WORKERS     processes that share the tests (default: as many as cores, four at most); 0 runs them in one, for a debugger
+#   WORKERS     processes that share the tests (default: twice as many as cores, four at most); 0 runs them in one, for a debugger
 #   BENCH       the benchmark to run, a module of benchmarks/ (default: speedup), with BENCH_ARGS
 
 # What is imported again and again is compiled once, also where the environment would have it compiled each time.
@@ -39,7 +39,7 @@ demo: $(VENV)/demo ## Train in a world model against real execution, under five 
 	$(BIN)/wmrl demo $(DEMO_ARGS)
 
 test: $(VENV)/dev ## Run every test that this machine can, doctests and the README's blocks included
-	$(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile $(TEST_ARGS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 
 lint: $(VENV)/dev ## Check style, types and layers
 	$(BIN)/ruff check $(SOURCES)

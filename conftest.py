@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 # One thread a process, as there are as many processes as cores. Before numpy and torch are imported, here and in subprocesses.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -52,6 +54,31 @@ def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WMRL_HOME", str(home))
         yield home
+
+
+LONG = ("tests/back_ends/",)
+"""What is begun first, so that no process is left with it when the others have nothing more to do."""
+BACK_END = re.compile(r"tests/back_ends/test_(?:\w+\.py::\w+\[)?(local[a-z_]*|docker|ray)")
+"""The back end that a test tries, in whichever module."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Twice as many processes as cores, as much is waiting: for sandboxes and servers, and for limits to be reached."""
+    return 2 * len(os.sched_getaffinity(0))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """With ``--dist loadfile`` the tests of one module go to one process; in ``tests/back_ends`` those of one back end do."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadBackEnds(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            tried = BACK_END.match(nodeid)
+            return nodeid.partition("::")[0] if tried is None else tried[1]
+
+    return LoadBackEnds(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +166,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)  # what -k and -m have left
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
     if _ci():
         return
     lacking = {item: [name for name in _needs(item) if _missing(name)] for item in items}

@@ -17,6 +17,16 @@ def test_plain(): pass
 @pytest.mark.needs_docker
 def test_needy(): pass
 """
+ON_BACK_ENDS = """
+import os
+import pathlib
+import pytest
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("back_end", ["docker", "ray_sandbox"])
+def test_it(back_end, number):
+    with open(pathlib.Path(__file__).parents[2] / back_end, "a") as file:
+        print(os.environ["PYTEST_XDIST_WORKER"], file=file)
+"""
 BROKEN = """
 import pathlib, sys
 sys.path.insert(1, str(pathlib.Path(__file__).parent))
@@ -89,6 +99,28 @@ def test_processes_start_where_opencv_lacks_its_libraries(tmp_path: Path) -> Non
     (tmp_path / "cv2" / "typing" / "__init__.py").write_text("from nowhere import this")
     done = suite(AFTER_BROKEN, tmp_path, PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert "1 passed" in done.stdout, done.stdout
+
+
+def test_the_tests_of_one_back_end_go_to_one_process_whatever_their_module(tmp_path: Path) -> None:
+    folder = tmp_path / "tests" / "back_ends"
+    folder.mkdir(parents=True)
+    (folder / "test_attacks.py").write_text(ON_BACK_ENDS)
+    (folder / "test_limits_hold.py").write_text(ON_BACK_ENDS)
+    done = suite("", tmp_path, "-n", "2", "--dist", "loadfile", str(folder))
+    assert "12 passed" in done.stdout, done.stdout
+    docker, ray = ((tmp_path / name).read_text().split() for name in ("docker", "ray_sandbox"))
+    assert (len(docker), len(set(docker))) == (len(ray), len(set(ray))) == (6, 1)
+    assert docker[0] != ray[0]
+
+
+def test_what_takes_long_is_begun_first(tmp_path: Path) -> None:
+    folder = tmp_path / "tests" / "back_ends"
+    folder.mkdir(parents=True)
+    (folder / "test_attacks.py").write_text("def test_long(): pass")
+    (tmp_path / "test_before.py").write_text("def test_short(): pass")
+    done = suite("", tmp_path, "--collect-only", str(tmp_path))
+    long, short, *_ = (line for line in done.stdout.splitlines() if "::" in line)
+    assert (long, short) == ("tests/back_ends/test_attacks.py::test_long", "test_before.py::test_short")
 
 
 def test_a_test_that_fails_leaves_no_process_behind(tmp_path: Path) -> None:

@@ -51,11 +51,12 @@ def host(image: str, then: str, *command: str) -> subprocess.Popen[str]:
 
 
 def test_a_container_serves_one_run_and_others_wait(client: Any, image: str, limits: Limits) -> None:
-    before = ours(client, OWNER)
     with DockerSandbox(image=image, spares=1, preimport=()) as sandbox:
         names = [sandbox.run("print(open('/proc/self/mountinfo').read())", data_dir=None, limits=limits).stdout for _ in range(2)]
-        assert names[0] != names[1], "each run has a container of its own"
-    assert ours(client, OWNER) == before
+        used = [name.partition("/docker/containers/")[2][:64] for name in names]
+        assert used[0] != used[1], "each run has a container of its own"
+        spare = {container._container.id for container in sandbox._alive}
+    assert ours(client, OWNER).isdisjoint({*used, *spare})
     with pytest.raises(RuntimeError, match="closed"):
         sandbox.run("", data_dir=None, limits=limits)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wmrl_gym.sandbox import ExecutionResult, Limits, Sandbox
+from wmrl_gym.sandbox import DockerSandbox, ExecutionResult, Limits, Sandbox
 
 BEGIN = """
 import ctypes, mmap, os, signal, socket, sys, time
@@ -19,7 +19,7 @@ def checked(result):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
 """
-HOLD = "\ntime.sleep(2)\nprint('held it all')\n"
+HOLD = "\ntime.sleep(1)\nprint('held it all')\n"
 HOARDS = {
     "a file in memory": """
 fd = os.memfd_create("hoard")
@@ -119,7 +119,8 @@ def test_no_memory_goes_uncounted(sandbox: Sandbox, hoard: str) -> None:
     result = ends(sandbox, HOARDS[hoard] + HOLD, limits)
     refused = result.exit_code == 1 and "held it all" not in result.stdout
     assert refused or result.exceeded == "memory", result
-    assert sandbox.run("print(1)", data_dir=None, limits=limits).stdout == "1\n"
+    if not isinstance(sandbox, DockerSandbox):  # whose next run is in another container
+        assert sandbox.run("print(1)", data_dir=None, limits=limits).stdout == "1\n"
 
 
 def test_what_many_processes_share_counts_once(sandbox: Sandbox) -> None:
@@ -152,16 +153,16 @@ fork = os.fork
 for _ in range(20):
     if fork() == 0:
         if {orphaned} and os.fork() != 0: os._exit(0)
-        until = time.process_time() + 0.3
+        until = time.process_time() + 0.15
         while time.process_time() < until: pass
         os._exit(0)
     time.sleep(0.1)
 time.sleep(20)
 print("burnt it all")
 """
-    result = ends(sandbox, code, Limits(wall_s=60, cpu_s=1))
+    result = ends(sandbox, code, Limits(wall_s=60, cpu_s=0.5))
     assert result.exceeded == "cpu", result
-    assert result.cpu_s >= 1
+    assert result.cpu_s >= 0.5
 
 
 def test_cpu_time_that_was_used_is_what_is_reported(sandbox: Sandbox) -> None:
@@ -335,9 +336,8 @@ PRINTED = {
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_what_scripts_use_several_processes_for_works(sandbox: Sandbox, library: str) -> None:
-    available = sandbox.run("import torch" if "loader" in library else "", data_dir=None, limits=Limits(wall_s=120, cpu_s=120))
-    if available.exit_code != 0:  # an image has what it was built with
-        assert "No module named 'torch'" in available.stderr
-        return
     result = ends(sandbox, LIBRARIES[library], Limits(wall_s=120, cpu_s=120, memory_mb=4096, file_mb=256))
+    if library == "a data loader" and "No module named 'torch'" in result.stderr:
+        assert isinstance(sandbox, DockerSandbox), "an image has what it was built with"
+        return
     assert (result.exit_code, result.stdout) == (0, PRINTED.get(library, "[3, 2, 1]\n")), result

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .base import ExecutionResult, Limits, Sandbox
 from .cgroups import homes
 
-_LIMITS = Limits(wall_s=20.0, cpu_s=1.0, memory_mb=200, processes=16, file_mb=8)
+_LIMITS = Limits(wall_s=60.0, cpu_s=1.0, memory_mb=200, processes=16, file_mb=8)
 _BEGIN = "import ctypes, os, signal, socket, time\nX = b'x' * (1 << 20)\n"
 
 
