@@ -252,8 +252,8 @@ def test_a_policy_of_a_comparison_is_evaluated(task: Path, tmp_path: Path) -> No
     from safetensors.torch import save_file
     from stable_baselines3.common.policies import ActorCriticPolicy
 
+    from wmrl_gym.study.config import MARKER as STUDY
     from wmrl_gym.study.config import PPO_SETTINGS
-    from wmrl_gym.study.run import MARKER as STUDY
 
     logic = AutoResearchDesign(task)
     kwargs = PPO_SETTINGS["policy_kwargs"]

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,7 @@ import pytest
 from tests.autoresearch.small_tasks import write_small_task
 from wmrl_gym.cli import main
 from wmrl_gym.report import write_report
-from wmrl_gym.study.config import StudyConfig
-from wmrl_gym.study.run import MARKER
+from wmrl_gym.study.config import MARKER, StudyConfig
 
 HOSTILE = """</pre></script><script>document.title = 'stolen'</script><img src=x onerror="document.title = 'stolen'">
 ```python
@@ -255,3 +255,10 @@ def browsed(path: Path, size: str, *options: str, tmp_path: Path) -> subprocess.
     return subprocess.run(
         [program, *manner, *where, *options, path.as_uri()], capture_output=True, text=True, check=True, timeout=200
     )
+
+
+def test_neither_needs_what_trains(tmp_path: Path) -> None:
+    modules = "wmrl_gym.commands.evaluate, wmrl_gym.commands.report, wmrl_gym.evaluation.run, wmrl_gym.report.page"
+    heavy = "torch stable_baselines3 plotly"
+    code = f"import sys, {modules}; print([name for name in {heavy!r}.split() if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -139,7 +139,7 @@ def _of_a_study(path: Path, environment: AutoResearch[Any]) -> Any:
     from safetensors.torch import load_file
     from stable_baselines3.common.policies import ActorCriticPolicy
 
-    from wmrl_gym.study.run import MARKER
+    from wmrl_gym.study.config import MARKER
 
     settings = path.parent.parent / MARKER
     try:

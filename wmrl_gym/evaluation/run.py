@@ -23,7 +23,7 @@ from wmrl_gym.files import write_json
 from wmrl_gym.rollouts import Budget, Rollout, Rollouts, Start, Turn, groups
 from wmrl_gym.sandbox import Sandbox
 from wmrl_gym.sandbox.pool import SandboxPool
-from wmrl_gym.study.run import machine
+from wmrl_gym.study.machine import machine
 
 MARKER = "wmrl-evaluation.json"
 """File that holds an evaluation's settings, and says that a folder is one's."""

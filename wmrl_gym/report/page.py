@@ -16,7 +16,7 @@ from wmrl_gym.evaluation.run import MARKER as EVALUATION
 from wmrl_gym.files import write_text
 from wmrl_gym.report.evaluations import evaluation_sections
 from wmrl_gym.report.studies import study_sections
-from wmrl_gym.study.run import MARKER as STUDY
+from wmrl_gym.study.config import MARKER as STUDY
 
 _HERE = Path(__file__).parent
 

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym.report.charts import curves, stacked
-from wmrl_gym.study.config import ARMS
-from wmrl_gym.study.run import MARKER
+from wmrl_gym.study.config import ARMS, MARKER
 
 _POINTS = 25
 """Places of a band."""

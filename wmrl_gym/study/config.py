@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+MARKER = "wmrl-study.json"
+"""File that holds a comparison's settings, and says that a folder is one's."""
 ArmName = Literal["real", "model", "mixture", "denoise", "debias", "paper", "recommended", "contextual", "adaptive"]
 
 
