@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -121,6 +122,10 @@ def _no_root() -> str:
     return "" if mapped > 1 else "this namespace has no user but root"
 
 
+def _no_chromium() -> str:
+    return "" if shutil.which("chromium") else "no program is called chromium"
+
+
 def _import_fails(module: str) -> str:
     done = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]
@@ -131,6 +136,7 @@ NEEDS = {
     "needs_docker": Need("a Docker engine", _no_docker, "sudo apt-get install docker.io && sudo systemctl start docker"),
     "needs_gl": Need("OpenGL", _no_gl, f"sudo {GL_PACKAGES}"),
     "needs_root": Need("root", _no_root, "sudo make test"),
+    "needs_chromium": Need("Chromium", _no_chromium, "sudo apt-get install chromium"),
     "needs_llama_cpp": Need("llama.cpp", partial(_import_fails, "xllamacpp"), "sudo apt-get install libgomp1"),
 }
 DRAWING_DOCTESTS = ("wmrl_gym.envs.manipulation.vla.VLAManipulationEnv",)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-COMMANDS = ("demo", "tasks", "sandbox", "collect", "fit", "fidelity", "doctor")
+COMMANDS = ("demo", "evaluate", "report", "tasks", "sandbox", "collect", "fit", "fidelity", "doctor")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

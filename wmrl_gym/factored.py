@@ -38,6 +38,8 @@ class Outcome:
         cpu_s: float64, shape (B,). CPU seconds that execution cost; 0 where nothing was executed.
         wall_s: float64, shape (B,). Wall-clock seconds that execution cost; 0 where nothing was executed.
         peak_memory_mb: float64, shape (B,). MiB of memory that execution used at most; 0 where it is not said.
+        score: float64, shape (B,). What ``value`` was graded from, in the task's own units, such as an RMSE; NaN where there is
+            none, as of every prediction.
     """
 
     status: NDArray[np.int64]
@@ -48,11 +50,14 @@ class Outcome:
     cpu_s: NDArray[np.float64]
     wall_s: NDArray[np.float64]
     peak_memory_mb: NDArray[np.float64] = None  # type: ignore[assignment]  # filled in below
+    score: NDArray[np.float64] = None  # type: ignore[assignment]  # filled in below
 
     def __post_init__(self) -> None:
-        """Set memory to 0 where it was not given."""
+        """Set memory to 0, and scores to NaN, where they were not given."""
         if self.peak_memory_mb is None:
             object.__setattr__(self, "peak_memory_mb", np.zeros(len(self.cpu_s)))
+        if self.score is None:
+            object.__setattr__(self, "score", np.full(len(self.cpu_s), np.nan))
 
 
 @dataclass(frozen=True, slots=True)

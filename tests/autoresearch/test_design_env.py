@@ -40,7 +40,14 @@ def test_an_episode_pays_the_best_of_its_attempts_at_its_end(directories: list[P
     env = AutoResearchDesignEnv(directories, sandbox=sandbox, render_mode="ansi")
     observation, info = env.reset(seed=0, options={"task": "labels"})
     assert observation in env.observation_space
-    assert info == {"context": 1, "status": -1, "reward_due": False, "reward_valid": True}
+    assert info == {
+        "context": 1,
+        "task_name": "labels",
+        "status": -1,
+        "status_name": "",
+        "reward_due": False,
+        "reward_valid": True,
+    }
     steps = [env.step(action) for action in (QUICK, BROKEN, QUICK)]
     assert [STATUSES[step[4]["status"]] for step in steps] == ["valid", "runtime_error", "valid"]
     assert [step[2] for step in steps] == [False, False, True]

@@ -72,6 +72,31 @@ def test_a_valid_submission_pays_the_hidden_part_and_shows_the_other(directory: 
     assert "validation rmse: about 0.5000 (smaller is better), beats 50% of the leaderboard" in observation["feedback"]
 
 
+@pytest.mark.parametrize("feedback", ["validation", "none", "test"])
+def test_info_tells_the_hidden_score_at_the_end_alone(feedback: str, directory: Path, sandbox: Sandbox) -> None:
+    env = make(directory, sandbox, max_turns=3, feedback=feedback)
+    env.reset(seed=0)
+    infos = [env.step(reply)[4] for reply in (shifted(0.5, 0.1), "no code", shifted(0.7, 0.3))]
+    assert [info["task_name"] for info in infos] == ["shift"] * 3
+    assert [info["status_name"] for info in infos] == ["valid", "malformed", "valid"]
+    seen = {"validation_score"} if feedback == "validation" else set()
+    hidden = {"test_score", "percentile"}
+    keys = seen | hidden
+    assert [keys & set(info) for info in infos] == [seen, set(), seen | hidden]
+    if feedback == "validation":  # as the feedback says it, in steps
+        assert infos[0]["validation_score"] == pytest.approx(0.5)
+    # "none" hides what is shown, and the best on validation is paid all the same
+    assert (infos[2]["test_score"], infos[2]["percentile"]) == (pytest.approx(0.1), 1.0)
+
+
+def test_an_episode_without_a_submission_beats_nobody_and_has_no_score(directory: Path, sandbox: Sandbox) -> None:
+    env = make(directory, sandbox, max_turns=1)
+    env.reset(seed=0)
+    *_, info = env.step("no code")
+    assert info["percentile"] == 0.0
+    assert "test_score" not in info
+
+
 def test_feedback_never_holds_the_test_score(directory: Path, sandbox: Sandbox) -> None:
     task = load_task(directory)
     env = make(directory, sandbox, max_turns=9)
@@ -149,7 +174,14 @@ def test_a_lost_sandbox_is_unknown_and_not_a_verdict(mode: str, directory: Path)
     env.reset(seed=0)
     observation, reward, terminated, truncated, info = env.step(LADDER["no_submission"][0])
     assert (reward, terminated, truncated) == (0.0, False, True)
-    assert info == {"context": 0, "status": -1, "reward_due": False, "reward_valid": False}
+    assert info == {
+        "context": 0,
+        "task_name": "shift",
+        "status": -1,
+        "status_name": "",
+        "reward_due": False,
+        "reward_valid": False,
+    }
     assert "unknown: the sandbox failed (the machine is gone)" in observation["feedback"]
     with pytest.raises(gym.error.ResetNeeded, match="the episode is over"):
         env.step("DESCRIBE")
@@ -170,7 +202,14 @@ def test_what_is_printed_is_bounded_and_its_end_is_kept(directory: Path, sandbox
 def test_a_description_is_the_file_and_costs_a_turn(directory: Path, sandbox: Sandbox) -> None:
     env = make(directory, sandbox)
     first, info = env.reset(seed=0)
-    assert info == {"context": 0, "status": -1, "reward_due": False, "reward_valid": True}
+    assert info == {
+        "context": 0,
+        "task_name": "shift",
+        "status": -1,
+        "status_name": "",
+        "reward_due": False,
+        "reward_valid": True,
+    }
     assert (first["turn"], first["max_turns"], first["feedback"]) == (0, 4, "")
     assert "DATA_DIR" in first["task"]
     observation, *_ = env.step("DESCRIBE")

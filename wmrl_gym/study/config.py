@@ -8,6 +8,8 @@ from typing import Any, Literal
 from wmrl_gym.envs.autoresearch import HELD_OUT_TASKS
 from wmrl_gym.study.settings import SECONDS, ArmSettings, tuned
 
+MARKER = "wmrl-study.json"
+"""File that holds a comparison's settings, and says that a folder is one's."""
 ArmName = Literal["real", "model", "mixture", "denoise", "debias", "paper", "recommended", "smooth", "contextual", "adaptive"]
 
 

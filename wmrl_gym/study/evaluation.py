@@ -134,7 +134,7 @@ class Evaluator:
         observation, state = self._begin(task)
         with ThreadPoolExecutor(self.designs.workers) as pool:
             for _ in range(self.designs.rules.max_turns):
-                attempt = self.designs.attempt(state, _sample(policy, observation, generator))
+                attempt = self.designs.attempt(state, sample_designs(policy, observation, generator))
                 rows = list(pool.map(self.designs.execute, [batch.take(attempt, [row]) for row in range(len(task))]))
                 state, step = self.designs.advance(state, attempt, batch.concatenate(rows))
                 observation = step.observation
@@ -159,7 +159,7 @@ class Evaluator:
         return policy.eval()
 
 
-def _sample(policy: ActorCriticPolicy, observation: NDArray[np.float32], generator: torch.Generator) -> NDArray[np.int64]:
+def sample_designs(policy: ActorCriticPolicy, observation: NDArray[np.float32], generator: torch.Generator) -> NDArray[np.int64]:
     """Actions drawn by ``generator``: int64, shape (B, slots)."""
     with torch.no_grad():
         slots: Any = policy.get_distribution(torch.as_tensor(observation)).distribution

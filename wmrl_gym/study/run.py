@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -13,16 +12,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from safetensors.torch import load_file, save_file
 
-from wmrl_gym.envs.manipulation.versions import SIMULATORS, versions_of
 from wmrl_gym.files import write_json
 from wmrl_gym.sandbox import Sandbox
-from wmrl_gym.study.config import ARMS, StudyConfig
+from wmrl_gym.study.config import ARMS, MARKER, StudyConfig
 from wmrl_gym.study.evaluation import Evaluator, GradedEpisode, RememberedDesigns, mean_and_error
+from wmrl_gym.study.machine import machine
 from wmrl_gym.study.summary import Point, Row, draw, sentence, table, time_to_reach
 from wmrl_gym.study.training import ArmRun, Snapshot, open_sandbox, train
-
-MARKER = "wmrl-study.json"
-"""File that holds a comparison's settings, and says that a folder is one's."""
 
 
 class StudyMismatch(ValueError):
@@ -156,24 +152,6 @@ def show(rows: list[Row], console: Console, folder: Path) -> None:
     if said := sentence(rows):
         console.print(said)
     console.print(f"{folder / 'results.json'}\n{folder / 'curves.png'}", style="dim", highlight=False)
-
-
-def machine() -> dict[str, Any]:
-    """The processor, how many of it, and the versions: what a run ran on."""
-    import platform
-
-    name = platform.processor() or platform.machine()
-    for line in _lines(Path("/proc/cpuinfo")):
-        if line.startswith("model name"):
-            name = line.split(":", 1)[1].strip()
-            break
-    versions = versions_of("gymnasium", "numpy", "stable-baselines3", "torch", *SIMULATORS)
-    found = {"cpu": name, "cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
-    return {**found, "versions": versions}
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
 
 
 def _without_weights(run: ArmRun) -> dict[str, Any]:

@@ -103,7 +103,8 @@ class AutoResearch(Factored[Progress, AttemptT]):
         if chosen:
             raise ValueError(f"the only option is 'task', got {sorted(chosen)}")
         context = draw(seed, len(self.tasks)) if name is None else np.full(len(seed), self._context(name), dtype=np.int64)
-        return self._first_observations(context), {"context": context, "status": np.full(len(seed), NO_STATUS)}
+        status = np.full(len(seed), NO_STATUS)
+        return self._first_observations(context), {"context": context, "status": status, **self._names(context, status)}
 
     def begin(self, observation: Any, info: Mapping[str, NDArray[Any]]) -> Progress:
         """Fresh episodes of the tasks in ``info["context"]``."""
@@ -113,7 +114,7 @@ class AutoResearch(Factored[Progress, AttemptT]):
         """Book the outcomes: see :func:`~wmrl_gym.envs.autoresearch.rules.settle`."""
         seen = self.visible(outcome)
         after, paid = rules_of.settle(state, outcome, self.rules, seen=seen.shown)
-        return after, self._step(self._observation(after, attempt, seen), after, outcome, paid)
+        return after, self._step(self._observation(after, attempt, seen), after, seen, paid)
 
     def execute(self, attempt: AttemptT) -> Outcome:
         """Run each attempt's code in the sandbox, one after the other, and grade what it left."""
@@ -122,7 +123,7 @@ class AutoResearch(Factored[Progress, AttemptT]):
         for context, code in self._programs(attempt):
             result = sandbox.run(code, data_dir=self.tasks[context].public, limits=self.limits[context])
             runs.append((*self._judge(context, result), result.cpu_s, result.wall_s, result.peak_memory_mb))
-        status, value, shown, feedback, known, cpu_s, wall_s, memory = zip(*runs, strict=True)
+        status, value, shown, feedback, known, score, cpu_s, wall_s, memory = zip(*runs, strict=True)
         return Outcome(
             status=np.array(status, dtype=np.int64),
             value=np.array(value, dtype=np.float64),
@@ -132,6 +133,7 @@ class AutoResearch(Factored[Progress, AttemptT]):
             cpu_s=np.array(cpu_s, dtype=np.float64),
             wall_s=np.array(wall_s, dtype=np.float64),
             peak_memory_mb=np.array(memory, dtype=np.float64),
+            score=np.array(score, dtype=np.float64),
         )
 
     def visible(self, outcome: Outcome) -> Outcome:
@@ -169,8 +171,11 @@ class AutoResearch(Factored[Progress, AttemptT]):
     def _observation(self, state: Progress, attempt: AttemptT, outcome: Outcome) -> Any:
         """The batch of observations after these outcomes."""
 
-    def _step(self, observation: Any, state: Progress, outcome: Outcome, paid: Payment) -> Step:
-        status = np.where(outcome.known, outcome.status, NO_STATUS)
+    def _step(self, observation: Any, state: Progress, seen: Outcome, paid: Payment) -> Step:
+        status = np.where(seen.known, seen.status, NO_STATUS)
+        numbers = {"validation_score": self._validation_scores(state.task, seen)}
+        standing = self.standing(state)
+        numbers |= {name: np.where(paid.terminated, standing[name], np.nan) for name in ("test_score", "percentile")}
         return Step(
             observation=observation,
             reward=paid.reward,
@@ -178,17 +183,45 @@ class AutoResearch(Factored[Progress, AttemptT]):
             truncated=paid.truncated,
             reward_due=paid.due,
             reward_valid=paid.valid,
-            info={"context": state.task, "status": status},
+            info={
+                "context": state.task,
+                "status": status,
+                **self._names(state.task, status),
+                **{name: values for name, values in numbers.items() if not np.isnan(values).all()},
+            },
         )
 
-    def _judge(self, context: int, result: ExecutionResult) -> tuple[int, float, float, str, bool]:
-        """Status, hidden value, shown value, feedback, and whether anything is known."""
+    def standing(self, state: Progress) -> dict[str, NDArray[np.float64]]:
+        """How far episodes have come on the hidden part: their scores in the task's own units, and the share of the leaderboard.
+
+        Returns:
+            ``reward``, what they would be paid if they ended here; ``test_score``, NaN without a valid submission; and
+            ``percentile``, 0 without one: float64, shape (B,).
+        """
+        low, high = VALID_VALUES
+        percentile = np.clip((state.best - low) / (high - low), 0.0, 1.0)
+        return {"reward": state.best, "test_score": state.best_score, "percentile": percentile}
+
+    def _names(self, context: NDArray[np.int64], status: NDArray[np.int64]) -> dict[str, NDArray[np.object_]]:
+        tasks, statuses = np.array(self.contexts, dtype=object), np.array((*self.statuses, ""), dtype=object)
+        return {"task_name": tasks[context], "status_name": statuses[status]}  # NO_STATUS is the last
+
+    def _validation_scores(self, context: NDArray[np.int64], seen: Outcome) -> NDArray[np.float64]:
+        """What feedback says of each attempt, in the task's own units: float64, shape (B,), NaN where it says nothing of it."""
+        scores = np.full(len(context), np.nan)
+        if self.feedback == "validation":
+            for row in np.flatnonzero(seen.known & (seen.status == rules_of.VALID) & np.isfinite(seen.shown)):
+                scores[row] = self.tasks[context[row]].leaderboard.score_at(rules_of.percentile_of(float(seen.shown[row])))
+        return scores
+
+    def _judge(self, context: int, result: ExecutionResult) -> tuple[int, float, float, str, bool, float]:
+        """Status, hidden value, shown value, feedback, whether anything is known, and the hidden score."""
         if result.failed is not None:
-            return rules_of.MALFORMED, 0.0, np.nan, f"unknown: the sandbox failed ({result.failed})", False
+            return rules_of.MALFORMED, 0.0, np.nan, f"unknown: the sandbox failed ({result.failed})", False, np.nan
         task = self.tasks[context]
         verdict = judge(task, result, self.limits[context])
         shown = verdict.shown(task, self.feedback)
-        return verdict.status, verdict.value(task), shown, verdict.feedback(task, self.feedback), True
+        return verdict.status, verdict.value(task), shown, verdict.feedback(task, self.feedback), True, verdict.test
 
     def _opened(self) -> Sandbox:
         with self._lock:

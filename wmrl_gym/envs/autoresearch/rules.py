@@ -122,6 +122,7 @@ class Progress:
         best: float64, shape (B,). Test value of the attempt that the reward is for, hidden from the agent; 0 before any.
         best_shown: float64, shape (B,). The best value that the agent has seen; 0 before any.
         chosen_by: float64, shape (B,). What that attempt was chosen by: the largest so far; 0 before any.
+        best_score: float64, shape (B,). Its score on the hidden test part, in the task's own units; NaN where it has none.
     """
 
     task: NDArray[np.int64]
@@ -129,6 +130,12 @@ class Progress:
     best: NDArray[np.float64]
     best_shown: NDArray[np.float64]
     chosen_by: NDArray[np.float64]
+    best_score: NDArray[np.float64] = None  # type: ignore[assignment]  # filled in below
+
+    def __post_init__(self) -> None:
+        """No score is known where none was given."""
+        if self.best_score is None:
+            object.__setattr__(self, "best_score", np.full(len(self.task), np.nan))
 
     @classmethod
     def start(cls, task: NDArray[np.int64]) -> Progress:
@@ -168,6 +175,7 @@ def settle(progress: Progress, outcome: Outcome, rules: Rules, *, seen: NDArray[
     by = outcome.value if rules.reward == "best_test" else np.nan_to_num(outcome.shown, nan=-np.inf)
     better = known & (by > progress.chosen_by)
     best, chosen_by = np.where(better, outcome.value, progress.best), np.where(better, by, progress.chosen_by)
+    best_score = np.where(better, outcome.score, progress.best_score)
     best_shown = np.where(known, np.fmax(progress.best_shown, seen), progress.best_shown)
     turn = progress.turn + 1
     over = turn >= rules.max_turns
@@ -181,4 +189,4 @@ def settle(progress: Progress, outcome: Outcome, rules: Rules, *, seen: NDArray[
         free = np.isin(outcome.status, (MALFORMED, SYNTAX_ERROR, DESCRIBED))
         due, reward = known & ~free, np.where(known, best - progress.best, 0.0)
     payment = Payment(reward, terminated, ~known, due, known.copy())
-    return Progress(progress.task, turn, best, best_shown, chosen_by), payment
+    return Progress(progress.task, turn, best, best_shown, chosen_by, best_score), payment

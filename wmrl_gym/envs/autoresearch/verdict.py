@@ -70,6 +70,7 @@ class Verdict:
             known=np.ones(1, dtype=np.bool_),
             cpu_s=zero,
             wall_s=zero.copy(),
+            score=np.array([self.test]),
         )
 
     def _worth(self, task: Task, score: float) -> float:

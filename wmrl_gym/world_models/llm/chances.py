@@ -52,6 +52,33 @@ def read_tokens(completion: Mapping[str, Any]) -> list[Token]:
         return []
 
 
+def read_usage(completion: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The tokens of the prompt and of the reply, as a chat completion counts them; None where it does not, or senselessly.
+
+    >>> read_usage({"usage": {"prompt_tokens": 12, "completion_tokens": 5}}), read_usage({})
+    ((12, 5), None)
+    """
+    try:
+        counts = [completion["usage"][name] for name in ("prompt_tokens", "completion_tokens")]
+    except (KeyError, TypeError):
+        return None
+    if any(type(count) is not int or count < 0 for count in counts):
+        return None
+    return counts[0], counts[1]
+
+
+def written_tokens(completion: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+    """Text and log-probability of each token of a reply; none where they are not told, or not readably.
+
+    >>> written_tokens({"choices": [{"logprobs": {"content": [{"token": "yes", "logprob": -0.5}]}}]})
+    (('yes', -0.5),)
+    """
+    try:
+        return tuple((_text(each), float(each["logprob"])) for each in completion["choices"][0]["logprobs"]["content"])
+    except (KeyError, IndexError, TypeError, ValueError):
+        return ()
+
+
 def chances_of(tokens: Sequence[Token], answers: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, NDArray[np.float64]]:
     """For each choice among the answers, the probability of each of its closed answers: float64, shape (C,), summing to 1.
 

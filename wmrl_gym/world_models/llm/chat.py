@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
+import itertools
 import json
 import logging
 import os
@@ -11,10 +13,10 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 import gymnasium as gym
@@ -22,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmrl_gym.threads import tell_when_forked
-from wmrl_gym.world_models.llm.chances import chances_of, read_tokens
+from wmrl_gym.world_models.llm.chances import chances_of, read_tokens, read_usage, written_tokens
 from wmrl_gym.world_models.llm.schema import Question, Reply, json_schema, parse
 
 ResponseFormat = Literal["json_schema", "json_object", "none"]
@@ -31,8 +33,15 @@ _AGAIN = frozenset({408, 409, 425, 429})
 """Statuses below 500 after which the same request may succeed."""
 
 
-class _Failure(Exception):
-    """Why a request brought nothing: its kind, what was said, whether it is worth another try, and when the server wants it."""
+class ChatFailure(Exception):
+    """Why a request brought nothing: its kind, what was said, whether it is worth another try, and when the server wants it.
+
+    Args:
+        kind: "unreachable", "slow", "error", "garbled", "too_long" or "refused", as :attr:`ChatClient.counts` names them.
+        said: by the server, or by what could not reach it.
+        again: whether the same request may succeed later.
+        wait_s: seconds after which the server wants it; 0 where it did not say.
+    """
 
     def __init__(self, kind: str, said: str, *, again: bool, wait_s: float = 0.0) -> None:
         super().__init__(said)
@@ -128,7 +137,7 @@ class ChatClient:
         self._dead_until: float | None = None
 
     def __repr__(self) -> str:
-        return f"ChatClient({_without_password(self.base_url)!r}, {self.model!r})"  # never the key
+        return f"ChatClient({without_password(self.base_url)!r}, {self.model!r})"  # never the key
 
     @property
     def knows_chances(self) -> bool:
@@ -137,9 +146,7 @@ class ChatClient:
 
     def settings(self) -> dict[str, Any]:
         """What makes the same client again, as json: never the key, nor a password in the address."""
-        return {"kind": "server", "base_url": _without_password(self.base_url)} | {
-            name: getattr(self, name) for name in _SETTINGS
-        }
+        return {"kind": "server", "base_url": without_password(self.base_url)} | {name: getattr(self, name) for name in _SETTINGS}
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_counting"}
@@ -155,23 +162,35 @@ class ChatClient:
 
     def ask(self, questions: Sequence[Question]) -> list[Reply | None]:
         """The reply to each question, None where none came; as many requests at once as ``concurrency`` allows."""
-        results: list[Reply | _Failure] = []
+        results: list[Reply | ChatFailure] = []
         if questions and self._dead_until is not None:
             if self._clock() >= self._dead_until:
                 results = _run(self._batch(questions[:1], retries=0))
-            if not results or isinstance(results[0], _Failure):
+            if not results or isinstance(results[0], ChatFailure):
                 self._dead_until += self.cooldown_s if results else 0.0
                 self._count("not_asked", len(questions) - len(results))
                 return [None] * len(questions)
             self._dead_until = None
         results += _run(self._batch(questions[len(results) :], retries=self.retries))
-        if results and all(isinstance(each, _Failure) and each.again for each in results):
+        if results and all(isinstance(each, ChatFailure) and each.again for each in results):
             self._dead_until = self._clock() + self.cooldown_s
-        return [None if isinstance(each, _Failure) else each for each in results]
+        return [None if isinstance(each, ChatFailure) else each for each in results]
 
-    async def _batch(self, questions: Sequence[Question], *, retries: int) -> list[Reply | _Failure]:
+    async def _batch(self, questions: Sequence[Question], *, retries: int) -> list[Reply | ChatFailure]:
         if not questions:
             return []
+        async with self.session(retries=retries) as ask:
+            return list(await asyncio.gather(*map(ask, questions)))
+
+    @contextlib.asynccontextmanager
+    async def session(self, *, retries: int | None = None) -> AsyncIterator[Asker]:
+        """Connections that stay open for the block, for questions that come one at a time: a coroutine that answers each of them.
+
+        It asks again as :meth:`ask` does, and returns a :class:`ChatFailure` where nothing came; it leaves no server alone.
+
+        Args:
+            retries: tries after the first; None takes the client's own.
+        """
         httpx = http_library()
         gate = asyncio.Semaphore(self.concurrency)
         key = self._api_key if self._api_key is not None else os.environ.get(self.api_key_env)
@@ -183,20 +202,21 @@ class ChatClient:
             trust_env=not _is_loopback(self.base_url),
             verify=self.base_url.startswith("https"),
         ) as client:
-            tasks = [
-                self._persist(client, gate, question, retries=retries, jitter=random.Random(number))
-                for number, question in enumerate(questions)
-            ]
-            return list(await asyncio.gather(*tasks))
+            numbers, times = itertools.count(), self.retries if retries is None else retries
+
+            async def ask(question: Question) -> Reply | ChatFailure:
+                return await self._persist(client, gate, question, retries=times, jitter=random.Random(next(numbers)))
+
+            yield ask
 
     async def _persist(
         self, client: Any, gate: asyncio.Semaphore, question: Question, *, retries: int, jitter: random.Random
-    ) -> Reply | _Failure:
+    ) -> Reply | ChatFailure:
         for attempt in range(retries + 1):
             try:
                 async with gate:
                     reply = await self._exchange(client, question)
-            except _Failure as failure:
+            except ChatFailure as failure:
                 self._note(failure)
                 if not failure.again or attempt == retries:
                     return failure
@@ -211,32 +231,33 @@ class ChatClient:
         """One request and its reply.
 
         Raises:
-            _Failure: nothing came that can be read.
+            ChatFailure: nothing came that can be read.
         """
         httpx, length_key = http_library(), self._length_key
         try:
             # The library's own time-outs are for each read: a server that drips would never reach one.
             status, headers, body = await asyncio.wait_for(self._post(client, self._body(question)), self.timeout_s)
         except (asyncio.TimeoutError, httpx.TimeoutException):
-            raise _Failure("slow", f"no reply within {self.timeout_s:g} s", again=True) from None
+            raise ChatFailure("slow", f"no reply within {self.timeout_s:g} s", again=True) from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise _Failure("unreachable", f"{type(error).__name__}: {error}", again=True) from None
+            raise ChatFailure("unreachable", f"{type(error).__name__}: {error}", again=True) from None
         if status >= 500 or status in _AGAIN:
-            raise _Failure("error", f"status {status}: {_shorten(body)}", again=True, wait_s=_retry_after(headers))
+            raise ChatFailure("error", f"status {status}: {_shorten(body)}", again=True, wait_s=_retry_after(headers))
         if status == 400 and length_key == "max_tokens" and b"max_completion_tokens" in body:
             self._length_key = "max_completion_tokens"  # newer servers of OpenAI's models refuse the older name
             return await self._exchange(client, question)
         if status != 200:
-            raise _Failure("refused", f"status {status}: {_shorten(body)}", again=False)
+            raise ChatFailure("refused", f"status {status}: {_shorten(body)}", again=False)
         try:
             completion = json.loads(body)
             choice = completion["choices"][0]
             content, cut_off = _text_of(choice["message"]["content"]), choice.get("finish_reason") == "length"
         except (ValueError, KeyError, IndexError, TypeError, RecursionError):
-            raise _Failure("garbled", f"not a chat completion: {_shorten(body)}", again=True) from None
+            raise ChatFailure("garbled", f"not a chat completion: {_shorten(body)}", again=True) from None
         if not isinstance(content, str):
-            raise _Failure("garbled", f"a completion without text: {_shorten(body)}", again=True)
-        return Reply(content, self._chances(completion, content, question, cut_off=cut_off), cut_off)
+            raise ChatFailure("garbled", f"a completion without text: {_shorten(body)}", again=True)
+        chances = self._chances(completion, content, question, cut_off=cut_off)
+        return Reply(content, chances, cut_off, read_usage(completion), written_tokens(completion))
 
     def _chances(self, completion: Any, content: str, question: Question, *, cut_off: bool) -> dict[str, NDArray[np.float64]]:
         choices = [field for field in question.fields if field.kind == "choice"]
@@ -256,7 +277,7 @@ class ChatClient:
             async for chunk in response.aiter_bytes():
                 received += chunk
                 if len(received) > self.max_reply_bytes:
-                    raise _Failure("too_long", f"more than {self.max_reply_bytes} bytes", again=False)
+                    raise ChatFailure("too_long", f"more than {self.max_reply_bytes} bytes", again=False)
             return int(response.status_code), response.headers, bytes(received)
 
     def _body(self, question: Question) -> dict[str, Any]:
@@ -282,10 +303,14 @@ class ChatClient:
             self.counts[what] += times
             return self.counts[what]
 
-    def _note(self, failure: _Failure) -> None:
+    def _note(self, failure: ChatFailure) -> None:
         self.last_problem = str(failure)
         if self._count(failure.kind) == 1:
             _LOG.warning("%r: %s, %s; said once, counted from now on", self, failure.kind, failure)
+
+
+Asker: TypeAlias = Callable[[Question], Awaitable[Reply | ChatFailure]]
+"""Answers one question, or says why it cannot."""
 
 
 def http_library() -> ModuleType:
@@ -304,7 +329,7 @@ def http_library() -> ModuleType:
     raise gym.error.DependencyNotInstalled("httpx2 is not installed, run `pip install 'wmrl-gym[llm]'`")
 
 
-def _run(coroutine: Coroutine[Any, Any, list[Reply | _Failure]]) -> list[Reply | _Failure]:
+def _run(coroutine: Coroutine[Any, Any, list[Reply | ChatFailure]]) -> list[Reply | ChatFailure]:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -330,7 +355,8 @@ _SETTINGS = (
 )
 
 
-def _without_password(url: str) -> str:
+def without_password(url: str) -> str:
+    """An address as it may be written down."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 

@@ -76,11 +76,15 @@ class Reply:
         text: the reply as it was written.
         cut_off: whether it ended because it had reached the greatest length.
         chances: for each choice of which the back end knows them, the probabilities of the answers: float64, shape (C,).
+        usage: tokens of the prompt and of the reply, as the server counted them; None where it did not say.
+        tokens: text and log-probability of each token of the reply, where the server was asked for them.
     """
 
     text: str
     chances: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     cut_off: bool = False
+    usage: tuple[int, int] | None = None
+    tokens: tuple[tuple[str, float], ...] = ()
 
 
 class LanguageModel(Protocol):
