@@ -50,6 +50,10 @@ def _preset(name: str) -> Callable[..., VectorEnv[Any, Any, Any]]:
     return around
 
 
+def _smooth(source: Any, model: OutcomeModel, **arguments: Any) -> VectorEnv[Any, Any, Any]:
+    return vector.ResidualCorrection(vector.OnlineDebiasing(WorldModelVectorEnv(source, model, **arguments), "smooth"), 0.5)
+
+
 def _contextual(source: Any, model: OutcomeModel, **arguments: Any) -> VectorEnv[Any, Any, Any]:
     return vector.OnlineDebiasing(WorldModelVectorEnv(source, model, **arguments), "contextual")
 
@@ -71,7 +75,7 @@ ARMS: dict[str, Arm] = {
     "denoise": Arm("denoise", "#8c564b", "both", GROUP, _preset("denoise")),
     "debias": Arm("debias", "#ff7f0e", "both", GROUP, _preset("debias")),
     "paper": Arm("paper", "#1f77b4", "both", GROUP, _preset("paper")),
-    "recommended": Arm("recommended (smooth f)", "#17becf", "both", 1, _preset("recommended")),
+    "recommended": Arm("recommended (smooth f)", "#17becf", "both", 1, _smooth),
     "contextual": Arm("contextual", "#98df8a", "both", 1, _contextual),
     "contextual+residual": Arm("contextual + residual", "#2ca02c", "both", 1, _contextual_residual),
     "regression": Arm("contextual + residual, without recall", "#bcbd22", "both", 1, _regression_only),
