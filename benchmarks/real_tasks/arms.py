@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from benchmarks.real_tasks.designs import ExecutedDesigns
 from benchmarks.real_tasks.settings import GROUP, Settings
 from wmrl_gym.corrections import ContextualCalibration, EarlySchedule
+from wmrl_gym.envs.autoresearch import AutoResearchDesign
 from wmrl_gym.envs.factored_env import FactoredVectorEnv
 from wmrl_gym.world_models import OutcomeModel
 from wmrl_gym.wrappers import vector
@@ -86,7 +86,7 @@ ARMS: dict[str, Arm] = {
 
 def environments(
     arm: Arm,
-    source: ExecutedDesigns,
+    source: AutoResearchDesign,
     *,
     model: OutcomeModel | None,
     settings: Settings,
