@@ -3,7 +3,8 @@
 Two vector environments with the same model, seeds and actions, one of them inside the wrappers, take turns; CPU time, so that
 other work on the machine counts little. Anchors are executed behind, by a table of what the designs are worth instead of a
 sandbox, so that their pairs keep arriving and f is refitted all along. Writes ``benchmarks/results/corrections_cost.json`` and
-``.png``; exits with 1 when a preset costs 5% of a step or more, or a refit with 5,000 pairs 5 ms or more.
+``.png``; exits with 1 when a preset costs 5% of a step or more (the recommended one, which knows what was
+done, 10%), or a refit with 5,000 pairs 5 ms or more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorWrapper
 
 from benchmarks.corrections_study.speed import measure as measure_parts
+from wmrl_gym.corrections import ContextualCalibration
 from wmrl_gym.envs.autoresearch import AutoResearchDesign
+from wmrl_gym.envs.autoresearch.design.space import NVEC
+from wmrl_gym.envs.autoresearch.design_env import DesignAttempt
 from wmrl_gym.envs.autoresearch.rules import VALID
 from wmrl_gym.factored import Outcome
 from wmrl_gym.study.run import machine
@@ -30,8 +34,8 @@ from wmrl_gym.wrappers import world_model_parts
 from wmrl_gym.wrappers.vector import InverseVarianceDenoising, OnlineDebiasing, ResidualCorrection, WorldModelVectorEnv
 
 RESULTS = Path(__file__).parent / "results"
-LIMIT = 0.05
-"""Share of a step that a preset may cost."""
+LIMITS = {"recommended": 0.1, "smooth": 0.05, "paper": 0.05, "all three": 0.05}
+"""Share of a step that presets may cost, a contextual one twice as much as the others; what else is measured is an option."""
 
 
 class TabledDesigns(AutoResearchDesign):
@@ -49,17 +53,14 @@ def stacks() -> dict[str, Callable[[Any], Any]]:
     """What is put around the engine."""
     return {
         "OnlineDebiasing": OnlineDebiasing,
-        "recommended": lambda envs: ResidualCorrection(OnlineDebiasing(envs), late=True),
+        "recommended": lambda envs: ResidualCorrection(OnlineDebiasing(envs, "contextual"), late=True),
+        "smooth": lambda envs: ResidualCorrection(OnlineDebiasing(envs), late=True),
         "paper": lambda envs: InverseVarianceDenoising(OnlineDebiasing(envs, "binned"), late=True),
         "all three": lambda envs: InverseVarianceDenoising(ResidualCorrection(OnlineDebiasing(envs), late=True), late=True),
         "gradient weights": lambda envs: InverseVarianceDenoising(OnlineDebiasing(envs), "gradient", late=True),
         "reward shrinkage": lambda envs: InverseVarianceDenoising(OnlineDebiasing(envs), "reward"),
         "guard": lambda envs: OnlineDebiasing(envs, pessimism=1.0),
     }
-
-
-PRESETS = ("recommended", "paper", "all three")
-"""Those that must stay below the limit; the others are options."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "engine_ms_a_step": 1e3 * median(each for rounds in inner.values() for each in rounds),
         "added_share_of_a_step": shares,
         "refit_ms_with_5000_pairs": refits,
-        "passed": max(shares[name] for name in PRESETS) < LIMIT and max(refits.values()) < 5.0,
+        "passed": all(shares[name] < limit for name, limit in LIMITS.items()) and max(refits.values()) < 5.0,
     }
     arguments.results.mkdir(parents=True, exist_ok=True)
     (arguments.results / "corrections_cost.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -142,8 +143,14 @@ def _prefill(envs: Any, pairs: int = 5_000) -> None:
     rng = np.random.default_rng(0)
     predicted, context = rng.random(pairs), rng.integers(0, 8, pairs)
     parts = world_model_parts(envs)
-    if parts is not None and parts.debiasing is not None:
-        parts.debiasing.calibration.push(predicted, predicted**2, context=context)
+    if parts is None or parts.debiasing is None:
+        return
+    calibration, descriptions = parts.debiasing.calibration, parts.engine.descriptions
+    if isinstance(calibration, ContextualCalibration) and descriptions is not None:
+        rows = descriptions.of_attempts(DesignAttempt(context, rng.integers(0, NVEC, (pairs, len(NVEC)))))
+        calibration.push(predicted, predicted**2, context=context, features=np.tile(rows, 2))
+    else:
+        calibration.push(predicted, predicted**2, context=context)
 
 
 def _engine(num_envs: int, model: OutcomeModel) -> WorldModelVectorEnv:
@@ -168,9 +175,10 @@ def draw(shares: dict[str, float], path: Path, *, num_envs: int) -> None:
     figure = Figure(figsize=(7, 2.8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    colours = ["#2ca02c" if name in PRESETS else "#888888" for name in shares]
+    colours = ["#2ca02c" if name in LIMITS else "#888888" for name in shares]
     axes.barh(list(shares), [100 * share for share in shares.values()], color=colours)
-    axes.axvline(100 * LIMIT, color="#d62728", linestyle="--", linewidth=1)
+    for limit in sorted(set(LIMITS.values())):
+        axes.axvline(100 * limit, color="#d62728", linestyle="--", linewidth=1)
     axes.invert_yaxis()
     axes.set_xlabel(f"CPU time added to a step of {num_envs} imagined environments, %")
     figure.savefig(path, dpi=130)

@@ -1,9 +1,11 @@
 """Training in a world model against real execution at equal wall-clock: ``python -m benchmarks.speedup``.
 
-Arms (real execution, world model alone, plain mixture, WMRL recommended; ``--arms`` takes others) train PPO on every embedded
-AutoResearch task for the same time, one after the other on the same machine, for several seeds; every policy on the way is graded
-by real execution. A run that was interrupted goes on where it stopped. Results go to ``benchmarks/results/speedup.json`` and
-``speedup.png``.
+Arms (real execution, world model alone, plain mixture, the paper's settings, WMRL recommended; ``--arms`` takes others) train PPO
+on the eight held-out tasks for the same time, one after the other on the same machine, for several seeds; those that imagine
+begin with ``OutcomeModel.pretrained()``. Real execution also gets ten times the time, with fewer seeds. Every policy on the way
+is graded by real execution. A run that was interrupted goes on where it stopped. Results go to
+``benchmarks/results/speedup.json`` and ``speedup.png``; exits with 1 when a bar is missed. ``python -m benchmarks.speedup tune``
+chooses the settings of each arm.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,44 +22,144 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.executions import load_grid
+from benchmarks.speedup_tuning import ARMS as TUNED_ARMS
+from benchmarks.speedup_tuning import tune
+from wmrl_gym.sandbox import Sandbox
 from wmrl_gym.study.config import ARMS, StudyConfig
 from wmrl_gym.study.run import Study, machine
 from wmrl_gym.study.summary import Row
 from wmrl_gym.study.training import open_sandbox
 
 RESULTS = Path(__file__).parent / "results"
+ARMS_COMPARED = ("real", "model", "mixture", "paper", "recommended")
+WMRL = "recommended"
+LONGER = 10
+"""How much more time real execution gets in its longer run."""
+EPISODES = 6
+"""Evaluation episodes a task for each final policy: twice the demo's."""
+DEMO_SEEDS = 5
+"""The seeds whose median says how the demo ends."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5, help="number of seeds (default: 5)")
+    parser.add_argument("what", nargs="?", choices=("run", "tune"), default="run", help="compare (default), or choose settings")
+    parser.add_argument("--seeds", type=int, default=10, help="number of seeds (default: 10)")
+    parser.add_argument("--long-seeds", type=int, default=3, help="of real execution for ten times the time (default: 3)")
     parser.add_argument("--seconds", type=float, default=35.0, help="training for each arm (default: 35)")
-    parser.add_argument("--arms", default="real,model,mixture,recommended", help="names, separated by commas")
+    parser.add_argument("--arms", default=None, help="names, separated by commas (default: real,model,mixture,paper,recommended)")
     parser.add_argument("--runs", type=Path, default=Path("runs/speedup"), help="where runs are kept (default: runs/speedup)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the summary goes")
     arguments = parser.parse_args(argv)
     if arguments.seeds < 1:
         parser.error(f"--seeds must be at least 1, got {arguments.seeds}")
     console = Console()
-    arms = tuple(arguments.arms.split(","))
-    runs: list[list[Row]] = []
-    workers = StudyConfig().workers
-    sandbox = open_sandbox(workers)
+    sandbox = open_sandbox(StudyConfig().workers)
     try:
-        for seed in range(arguments.seeds):
-            config = StudyConfig(arms=arms, seconds=arguments.seconds, seed=seed, curve_episodes=3)
-            console.print(f"seed {seed}")
-            study = Study(config, arguments.runs / f"seed-{seed}", console=console, memory=arguments.runs / "executed.jsonl")
-            runs.append(study.run(sandbox))
+        if arguments.what == "tune":
+            arms = TUNED_ARMS if arguments.arms is None else tuple(arguments.arms.split(","))
+            tune(arms, runs=arguments.runs, sandbox=sandbox, seconds=arguments.seconds, console=console)
+            return 0
+        arms = ARMS_COMPARED if arguments.arms is None else tuple(arguments.arms.split(","))
+        compared = Comparison(arguments.runs, sandbox, console)
+        runs = [compared.rows(f"seed-{seed}", arms, seed, arguments.seconds) for seed in range(arguments.seeds)]
+        longer = [
+            compared.rows(f"long-{seed}", ("real",), seed, LONGER * arguments.seconds) for seed in range(arguments.long_seeds)
+        ]
     finally:
         sandbox.close()
     summary = summarise(runs, seconds=arguments.seconds)
+    summary["real_for_longer"] = longer_summary(longer, seconds=LONGER * arguments.seconds)
+    summary["best_known"] = best_known(compared.memory, StudyConfig().names)
+    found = verdicts(runs, longer)
+    summary["bars"] = [asdict(each) for each in found]
     arguments.results.mkdir(parents=True, exist_ok=True)
     (arguments.results / "speedup.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    draw(runs, arguments.results / "speedup.png", seconds=arguments.seconds)
+    draw(runs, arguments.results / "speedup.png", seconds=arguments.seconds, summary=summary)
     console.print(_table(summary))
-    return 0
+    for each in found:
+        console.print(f"{'met   ' if each.met else 'MISSED'} {each.bar}: {each.found}", highlight=False)
+    return 0 if all(each.met for each in found) else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Runs comparisons in folders side by side, which share what evaluation executed.
+
+    Args:
+        folder: where the folders are.
+        sandbox: executes.
+        console: where progress is shown.
+    """
+
+    folder: Path
+    sandbox: Sandbox
+    console: Console
+
+    @property
+    def memory(self) -> Path:
+        """File that remembers what evaluation executed."""
+        return self.folder / "executed.jsonl"
+
+    def rows(self, name: str, arms: tuple[str, ...], seed: int, seconds: float) -> list[Row]:
+        """One seed's rows; done now, unless they are there."""
+        self.console.print(name)
+        config = StudyConfig(arms=arms, seconds=seconds, seed=seed, curve_episodes=2, final_episodes=EPISODES)
+        return Study(config, self.folder / name, console=self.console, memory=self.memory).run(self.sandbox)
+
+
+def longer_summary(runs: list[list[Row]], *, seconds: float) -> dict[str, Any] | None:
+    """What real execution reaches in a longer time; None without a run."""
+    if not runs:
+        return None
+    rows = [rows[0] for rows in runs]
+    reward = _mean_error(np.array([row.reward[0] for row in rows]))
+    return {"seconds": seconds, "seeds": len(rows), "reward": reward, "executions": float(np.mean([r.executions for r in rows]))}
+
+
+def best_known(memory: Path, tasks: tuple[str, ...]) -> float:
+    """The mean over tasks of the best design that evaluation or the recorded grid ever executed: a policy can reach so much."""
+    best = {task: float(load_grid(task).rewards.max()) for task in tasks}
+    for line in memory.read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        task = entry["key"].rsplit(":", 1)[0]
+        if task in best:
+            best[task] = max(best[task], entry["value"])
+    return float(np.mean(list(best.values())))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One bar: what was asked for, what was measured, and whether it was reached."""
+
+    bar: str
+    found: str
+    met: bool
+
+
+def verdicts(runs: list[list[Row]], longer: list[list[Row]]) -> list[Verdict]:
+    """The bars, as far as the arms are there that they need: paired differences over seeds."""
+    reward = {row.arm: np.array([next(r.reward[0] for r in rows if r.arm == row.arm) for rows in runs]) for row in runs[0]}
+    found: list[Verdict] = []
+    if WMRL not in reward:
+        return found
+    ours = reward[WMRL]
+    for other in ("mixture", "model", "real"):
+        if other not in reward:
+            continue
+        mean, error = _mean_error(ours - reward[other])
+        title = ARMS[other].title
+        found.append(Verdict(f"WMRL above {title} by 2 standard errors", f"{mean:+.3f} ± {error:.3f}", mean > 2 * error))
+        ahead = median(ours[:DEMO_SEEDS] - reward[other][:DEMO_SEEDS])
+        found.append(Verdict(f"ahead of {title} in the median of {len(ours[:DEMO_SEEDS])} seeds", f"{ahead:+.3f}", ahead > 0))
+    if longer:
+        real = np.array([rows[0].reward[0] for rows in longer])
+        (mean, error), (there, its) = _mean_error(ours), _mean_error(real)
+        bar = f"WMRL at least where real execution is after {LONGER} times the time"
+        found.append(Verdict(bar, f"{mean:.3f} ± {error:.3f} and {there:.3f} ± {its:.3f} ({len(real)} seeds)", mean >= there))
+    return found
 
 
 def summarise(runs: list[list[Row]], *, seconds: float) -> dict[str, Any]:
@@ -73,6 +175,9 @@ def summarise(runs: list[list[Row]], *, seconds: float) -> dict[str, Any]:
         document["arms"][arm] = {
             "mean_curve_times_sooner": _mean_curve_sooner(rows, by_arm.get("real", rows), seconds),
             "title": ARMS[arm].title,
+            "settings": asdict(StudyConfig().settings_of(arm)),
+            "untrained": float(np.mean([row.curve[0].reward for row in rows])),
+            "rewards": [float(each) for each in reward],
             "reward": _mean_error(reward),
             "percentile": _mean_error(np.array([row.percentile[0] for row in rows])),
             "gain_over_real": _mean_error(gains),
@@ -129,8 +234,8 @@ def _table(summary: dict[str, Any]) -> Table:
     return table
 
 
-def draw(runs: list[list[Row]], path: Path, *, seconds: float) -> None:
-    """Mean learning curves with bands of one standard error, and where the time went."""
+def draw(runs: list[list[Row]], path: Path, *, seconds: float, summary: dict[str, Any]) -> None:
+    """Mean learning curves with bands of one standard error, what is known to be possible, and where the time went."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -149,6 +254,10 @@ def draw(runs: list[list[Row]], path: Path, *, seconds: float) -> None:
         left.plot(at, mean, color=ARMS[arm].colour, label=ARMS[arm].title)
         left.fill_between(at, mean - error, mean + error, color=ARMS[arm].colour, alpha=0.15, linewidth=0)
         spent[arm] = {kind: float(np.mean([row.where[kind] for row in rows])) for kind in kinds}
+    left.axhline(summary["best_known"], color="#000000", linestyle=":", linewidth=1, label="best designs known")
+    if (longer := summary["real_for_longer"]) is not None:
+        label = f"real execution after {longer['seconds']:.0f} s"
+        left.axhline(longer["reward"][0], color=ARMS["real"].colour, linestyle="--", linewidth=1, label=label)
     for kind in kinds:
         height = np.array([spent[arm][kind] for arm in names])
         right.barh([ARMS[arm].title for arm in names], height, left=bottom, label=kind)

@@ -136,3 +136,15 @@ def test_gymnasium_and_stable_baselines_find_nothing_to_warn_about() -> None:
         check_env(env.unwrapped)
         check_env_sb3(env.unwrapped)
         env.close()
+
+
+def test_features_and_descriptors_read_no_file_anew(logic: AutoResearchDesign, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = logic.attempt(Progress.start(np.array([0, 1])), np.zeros((2, len(NVEC)), np.int64))
+    before = logic.features(attempt), logic.descriptors(attempt)
+
+    def read(task: object) -> None:
+        raise AssertionError(f"{task} was looked at again: a world model asks thousands of times")
+
+    monkeypatch.setattr("wmrl_gym.envs.autoresearch.design_env.profile", read)
+    for one, other in zip(before, (logic.features(attempt), logic.descriptors(attempt)), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,9 @@ from tests.autoresearch.peer_layouts import TRUTH, write_mle_bench
 from tests.autoresearch.small_tasks import write_csv
 from wmrl_gym.cli import main
 from wmrl_gym.envs.autoresearch import list_tasks, load_task
+from wmrl_gym.envs.autoresearch.tasks import authoring
 from wmrl_gym.envs.autoresearch.tasks.authoring import validate
+from wmrl_gym.files import CannotWrite
 
 
 def test_the_list_names_every_task(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,6 +57,20 @@ def test_a_new_task_whose_metric_does_not_fit_is_not_made(tmp_path: Path, capsys
     assert main(["tasks", "new", str(tmp_path / "mine"), "--metric", "rmsle"]) == 2
     assert "did you mean 'rmse'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))])
+def test_a_new_task_is_whole_or_not_there(error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, rows: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(authoring, "_write", full)
+        with pytest.raises(type(error) if isinstance(error, KeyboardInterrupt) else CannotWrite):
+            authoring.write_scaffold(tmp_path / "mine", kind="binary", measure="auc")
+    assert list(tmp_path.iterdir()) == []
+    authoring.write_scaffold(tmp_path / "mine", kind="binary", measure="auc")
+    assert validate(load_task(tmp_path / "mine")) == []
 
 
 def replace(path: Path, old: str, new: str) -> None:

@@ -10,9 +10,11 @@ from glob import glob
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 import wmrl_gym  # noqa: F401 - registers the ids
+from wmrl_gym.envs.manipulation.rendering import RenderingUnavailable, _Canvas
 from wmrl_gym.sandbox.bubblewrap import find_bubblewrap
 
 
@@ -84,6 +86,24 @@ def test_the_thread_that_draws_ends_with_its_environment() -> None:
     gc.collect()
     mine.join(60)
     assert not mine.is_alive()
+
+
+def test_drawing_with_what_was_closed_meanwhile_says_so() -> None:
+    canvas = _Canvas(object)
+    canvas.stop()
+    canvas.wait(60)
+    said: list[str] = []
+
+    def draw() -> None:
+        try:
+            canvas.draw(lambda _: np.zeros((1, 1, 3), np.uint8))
+        except RenderingUnavailable as error:
+            said.append(str(error))
+
+    drawing = threading.Thread(target=draw, daemon=True)
+    drawing.start()
+    drawing.join(60)
+    assert said == ["no image can be drawn: the camera was closed, or Python is exiting"]
 
 
 @pytest.mark.needs_gl

@@ -17,15 +17,20 @@ from rich.console import Console
 
 from wmrl_gym.cli import main
 from wmrl_gym.commands.doctor import show
+from wmrl_gym.corrections import EarlySchedule
 from wmrl_gym.doctor import Finding
+from wmrl_gym.envs.autoresearch import HELD_OUT_TASKS, TRAIN_TASKS
 from wmrl_gym.sandbox import Sandbox
-from wmrl_gym.study.config import StudyConfig
+from wmrl_gym.study.config import ARMS, STUDY_TASKS, StudyConfig
 from wmrl_gym.study.evaluation import GradedEpisode, mean_and_error
 from wmrl_gym.study.run import Study, StudyMismatch
+from wmrl_gym.study.settings import ArmSettings
+from wmrl_gym.study.settings import table as tuned_table
 from wmrl_gym.study.summary import Point, Row, sentence, table, time_to_reach
 from wmrl_gym.study.training import (
     MeteredSandbox,
     anchor_choices,
+    anchor_schedule,
     environments,
     open_sandbox,
     train,
@@ -43,6 +48,7 @@ SMALL = StudyConfig(
     warmup=8,
     snapshots=2,
     final_episodes=2,
+    pretrained=False,
 )
 
 
@@ -77,7 +83,10 @@ def test_every_arm_trains_pays_for_what_it_executes_and_is_graded_by_execution(f
 
 
 def test_with_a_pretrained_model_nothing_is_executed_before_the_first_imagined_step(sandbox: Sandbox) -> None:
-    config = replace(SMALL, tasks=("phishing",), pretrained=True, anchors=0.0)
+    settings = ArmSettings(0.003, 0.01, num_envs=16, anchors=280, rollouts=24, learns=0)
+    config = replace(
+        SMALL, tasks=("phishing",), pretrained=True, settings={"model": settings, "recommended": settings}, seconds=35.0
+    )
     meter = MeteredSandbox(sandbox, workers=2)
     envs = environments("model", config, sandbox=meter, seed=0)
     try:
@@ -93,8 +102,59 @@ def test_with_a_pretrained_model_nothing_is_executed_before_the_first_imagined_s
     run = train("model", replace(config, seconds=1.0), sandbox=sandbox, seed=0)
     assert run.executions == 0
     assert run.steps > SMALL.num_envs
-    anchored = train("recommended", replace(config, anchors=0.2, seconds=2.0), sandbox=sandbox, seed=0)
+    anchored = train("recommended", replace(config, seconds=3.0), sandbox=sandbox, seed=0)
     assert anchored.executions > 0
+    assert anchored.stats["debias/contextual"] == 1.0
+
+
+def test_by_default_the_demo_is_on_tasks_that_the_model_has_never_seen() -> None:
+    config = StudyConfig()
+    assert config.arms == ("real", "model", "mixture", "recommended")
+    assert config.names == HELD_OUT_TASKS
+    assert replace(config, pretrained=False).names == STUDY_TASKS
+    assert not set(HELD_OUT_TASKS) & set(TRAIN_TASKS)
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_every_arm_has_settings_and_a_schedule_that_spends_its_anchors(arm: str) -> None:
+    for seconds in (1.0, 10.0, 35.0, 350.0):
+        config = StudyConfig(seconds=seconds)
+        chosen = config.settings_of(arm)
+        assert config.ppo_of(arm)["learning_rate"] == chosen.rate
+        assert config.ppo_of(arm)["batch_size"] == 3 * chosen.num_envs
+        if arm not in ("real", "model"):
+            schedule = anchor_schedule(arm, config)
+            assert isinstance(schedule, EarlySchedule)
+            assert sum(schedule.decide(episode).anchor for episode in range(schedule.episodes)) == chosen.anchors
+
+
+def test_arms_that_were_not_tuned_take_the_settings_of_those_that_were() -> None:
+    config = StudyConfig()
+    assert config.settings_of("debias") == config.settings_of("paper")
+    assert config.settings_of("smooth") == config.settings_of("recommended")
+    assert {"real", "model", "mixture", "paper", "recommended"} <= tuned_table().keys()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rate": 0.0}, "rate > 0"),
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"learns": -1}, "learns must be at least 0, got -1"),
+        ({"early": 1.5}, r"early in \[0, 1\]"),
+    ],
+)
+def test_arm_settings_out_of_range_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ArmSettings(**({"rate": 0.1, "entropy": 0.0} | given))
+
+
+def test_other_settings_of_an_arm_are_another_comparison(tmp_path: Path) -> None:
+    Study(StudyConfig(), tmp_path, console=QUIET)
+    Study(StudyConfig(), tmp_path, console=QUIET)
+    other = StudyConfig(settings={"recommended": ArmSettings(0.5, 0.01)})
+    with pytest.raises(StudyMismatch, match=r"other settings \(settings\)"):
+        Study(other, tmp_path, console=QUIET)
 
 
 def test_a_finished_comparison_is_not_run_again(finished: tuple[Path, list[Row]], sandbox: Sandbox) -> None:
@@ -189,6 +249,8 @@ def test_the_sentence_does_not_flatter() -> None:
 def test_bad_arguments_of_the_command_are_one_line_on_stderr(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["demo", "--arms", "magic", "--out", str(tmp_path / "a")]) == 2
     assert "unknown arms ['magic']" in capsys.readouterr().err
+    assert main(["demo", "--from-scratch", "--pretrained", "--out", str(tmp_path / "a")]) == 2
+    assert "exclude each other" in capsys.readouterr().err
     assert main(["demo", "--tasks", "brest-cancer", "--out", str(tmp_path / "b")]) == 2
     assert "did you mean 'breast-cancer'" in capsys.readouterr().err
     (tmp_path / "c").mkdir()

@@ -40,7 +40,7 @@ from wmrl_gym.wrappers import (
 from wmrl_gym.wrappers.vector import WorldModelVectorEnv
 from wmrl_gym.wrappers.vector import corrected as corrected_vector
 
-PRESETS = ("recommended", "adaptive", "paper", "debias", "denoise")
+PRESETS = ("recommended", "contextual", "smooth", "adaptive", "paper", "debias", "denoise")
 
 
 class Goal(gym.Env[Any, Any]):

@@ -226,7 +226,7 @@ def test_f_is_applied_before_the_steps_own_pair_is_learnt() -> None:
 
 def test_the_residual_form_is_f_plus_gain_times_what_f_missed() -> None:
     bandit = Bandit()
-    env = corrected(FactoredEnv(bandit), fitted(bandit), anchors=0.25, preset="recommended", update_every=0)
+    env = corrected(FactoredEnv(bandit), fitted(bandit), anchors=0.25, preset="smooth", update_every=0)
     for reward, info in run(env, 60):
         f, real = info["calibrated_reward"], info.get("real_reward")
         expected = f + 0.5 / 0.25 * (real - f) if info["anchor"] else f
@@ -350,7 +350,7 @@ def test_a_wrapper_that_changes_rewards_below_is_not_bypassed() -> None:
     assert rewards[-1] == pytest.approx(10 * truth(Bandit(), 1, designs))
 
 
-@pytest.mark.parametrize("preset", ["paper", "recommended", "adaptive"])
+@pytest.mark.parametrize("preset", ["paper", "recommended", "smooth", "adaptive"])
 @pytest.mark.parametrize("mode", ["blocking", "background"])
 def test_a_run_stopped_and_resumed_equals_one_never_stopped(preset: Any, mode: Any, tmp_path: Any) -> None:
     def layers(env: Any) -> list[Any]:

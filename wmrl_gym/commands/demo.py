@@ -12,12 +12,16 @@ def add(commands: Any) -> None:
     demo = commands.add_parser("demo", help="train four ways for the same wall-clock time and compare by real execution")
     demo.add_argument("--seconds", type=float, default=None, help="of training for each arm (default: 35)")
     demo.add_argument("--seed", type=int, default=0, help="of everything (default: 0)")
-    demo.add_argument(
-        "--tasks", default=None, help="names, separated by commas (default: eight of them; with --pretrained, those held out)"
-    )
-    demo.add_argument("--arms", default=None, help="names, separated by commas (default: real,model,paper,recommended)")
+    demo.add_argument("--tasks", default=None, help="names, separated by commas (default: the eight that are held out)")
+    demo.add_argument("--arms", default=None, help="names, separated by commas (default: real,model,mixture,recommended)")
     demo.add_argument("--workers", type=int, default=None, help="executions at once (default: 2)")
-    demo.add_argument("--pretrained", action="store_true", help="begin with the model that knows other tasks, without a warm-up")
+    demo.add_argument(
+        "--from-scratch",
+        action="store_true",
+        help="begin with a world model that knows nothing, and a warm-up, instead of the one that comes along and knows other "
+        "tasks; on eight other tasks",
+    )
+    demo.add_argument("--pretrained", action="store_true", help=argparse.SUPPRESS)  # the default by now
     demo.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder of results (default: runs/demo)")
     demo.add_argument("--fresh", action="store_true", help="begin anew in a folder that holds results")
     demo.set_defaults(run=run)
@@ -39,11 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
     for name in ("tasks", "arms"):
         if getattr(arguments, name) is not None:
             given[name] = tuple(part.strip() for part in getattr(arguments, name).split(","))
-    if arguments.pretrained:
-        from wmrl_gym.envs.autoresearch import HELD_OUT_TASKS
-
-        given = {"tasks": HELD_OUT_TASKS, "pretrained": True} | given
+    given["pretrained"] = not arguments.from_scratch
     try:
+        if arguments.from_scratch and arguments.pretrained:
+            raise ValueError("--from-scratch and --pretrained exclude each other: name one of them, or neither")
         config = StudyConfig(**given)
         if arguments.fresh and arguments.out.exists():
             if not (arguments.out / MARKER).is_file():

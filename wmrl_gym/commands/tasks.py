@@ -92,10 +92,11 @@ def _validate(names: list[str]) -> int:
 def _new(arguments: argparse.Namespace) -> int:
     from wmrl_gym.commands import complain
     from wmrl_gym.envs.autoresearch.tasks.authoring import write_scaffold
+    from wmrl_gym.files import CannotWrite
 
     try:
         write_scaffold(arguments.directory, kind=arguments.kind, measure=arguments.metric or _METRICS[arguments.kind])
-    except ValueError as error:
+    except (CannotWrite, ValueError) as error:
         return complain("tasks new", error)
     print(f"wrote {arguments.directory}: replace its rows, then run `wmrl tasks validate {arguments.directory}`")
     return 0

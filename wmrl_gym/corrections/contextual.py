@@ -165,7 +165,7 @@ class ContextualCalibration(OnlineCalibration):
         if len(x) >= _LEAST:
             self._regress(f, chosen)
         missed = r - self._smoothed(f, x, delta=None if self._process is None else self._process.fitted())
-        self._recall = Recall.of(z, missed, noise=_NOISE * self._width() ** 2) if self.recall else Recall({})
+        self._recall = Recall.of(z, missed, noise=_NOISE * self._width() ** 2) if self.recall else Recall.nothing(z.shape[1])
 
     def _regress(self, f: Floats, chosen: tuple[bool, Kernel] | None) -> None:
         """Fit delta on the kept pairs; f is what f makes of them, float64, shape (n,)."""
@@ -246,7 +246,8 @@ class ContextualCalibration(OnlineCalibration):
         z = self._checked(features, base.size)
         if z is None or self._recall is None or self._calibrator is None:
             return base
-        known = np.isfinite(z).all(axis=1) & np.isfinite(x)
+        finite = np.isfinite(z).all(axis=1) & np.isfinite(x)
+        known: Any = slice(None) if finite.all() else finite  # the usual case makes no copies
         out = base.copy()
         delta = None if self._process is None or self.share == 0.0 else self._process.predict(z[known])
         out[known] = self._smoothed(base[known], x[known], delta=delta) + self._recall.effect(z[known])[0]

@@ -64,11 +64,11 @@ class Scaling:
     all distances by one factor, and length scales are relative to these.
 
     Args:
-        width: how many of the columns are used, from the first.
-        weight: float64, shape (width,), or (width, 64) where more than 64 of them vary: the projection, divided by the spread.
+        columns: int64, shape (K,). Those that vary.
+        weight: float64, shape (K,), or (K, 64) where K is more than 64: the projection, divided by the spread.
     """
 
-    width: int
+    columns: Ints
     weight: Floats
 
     @classmethod
@@ -79,16 +79,17 @@ class Scaling:
         twice = features.shape[1] % 2 == 0 and np.array_equal(features[:, :half], features[:, half:])
         width = half if twice else features.shape[1]
         span = (high - low)[:width]
+        columns = np.flatnonzero(span > 0.0)
         # A column that is nearly always the same must not outweigh all others the few times that it is not.
-        scale = np.where(span > 0.0, np.maximum(features[:, :width].std(axis=0), span / 4.0), np.inf)
-        if np.count_nonzero(span) <= _WIDTH:
-            return cls(width, 1.0 / scale)
-        signs = np.random.default_rng(width).integers(0, 2, (width, _WIDTH))
-        return cls(width, (2.0 * signs - 1.0) / (np.sqrt(_WIDTH) * scale[:, None]))
+        scale = np.maximum(features[:, columns].std(axis=0), span[columns] / 4.0)
+        if len(columns) <= _WIDTH:
+            return cls(columns, 1.0 / scale)
+        signs = np.random.default_rng(width).integers(0, 2, (width, _WIDTH))[columns]
+        return cls(columns, (2.0 * signs - 1.0) / (np.sqrt(_WIDTH) * scale[:, None]))
 
     def __call__(self, features: Floats) -> Floats:
-        """Scaled features: float64, shape (B, width), or (B, 64)."""
-        used = features[:, : self.width]
+        """Scaled features: float64, shape (B, K), or (B, 64)."""
+        used = features[:, self.columns]
         scaled: Floats = used * self.weight if self.weight.ndim == 1 else used @ self.weight
         return scaled
 
@@ -138,6 +139,10 @@ class GaussianProcess:
             covariance[np.diag_indices_from(covariance)] += self.kernel.noise / self._count
             self._factor = cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
             self._weights = cho_solve((self._factor, True), self._mean, check_finite=False)
+            # What predictions need: one product with these rows is 1 + d^2, in units in which the kernel is its reciprocal.
+            self._unit = np.sqrt(0.5) / self.kernel.length
+            near = self._unit * self._z
+            self._near = np.column_stack([near, np.ones(len(near)), (near**2).sum(axis=1)]).T
         del self._squares
 
     def _chosen(self, noise: float) -> Kernel:
@@ -175,7 +180,12 @@ class GaussianProcess:
         """The expected targets: float64, shape (B,)."""
         if not self._weights.size:
             return np.zeros(len(features))
-        out: Floats = self.kernel.between(squared_distances(self._scaling(features), self._z)) @ self._weights
+        z = self._unit * self._scaling(features)
+        covariance = np.column_stack([-2.0 * z, 1.0 + (z**2).sum(axis=1), np.ones(len(z))]) @ self._near
+        np.maximum(covariance, 1.0, out=covariance)
+        np.reciprocal(covariance, out=covariance)
+        offset = self.kernel.offset * float(self._weights.sum())
+        out: Floats = self.kernel.variance * (covariance @ self._weights + offset)
         return out
 
     def fitted(self) -> Floats:

@@ -22,6 +22,11 @@ Features: TypeAlias = Callable[[Any, Any, Mapping[str, NDArray[Any]]], Any]
 """``features(observation, action, info)``: batches of n rows and arrays such as ``info["context"]``; float, shape (n, F)."""
 
 
+def describes_attempts(interface: Interface, model: WorldModel) -> bool:
+    """Whether features come from a factored environment's attempts: it says of each what may be known before it runs."""
+    return isinstance(model, AttemptModel) and interface.factored is not None
+
+
 class Descriptions:
     """Keeps for each slot the features of what its newest reward is paid for.
 
@@ -43,7 +48,8 @@ class Descriptions:
         self._factored: Factored[Any, Any] | None = None
         self._encoder: TextEncoder | None = None
         self._spaces = [interface.observation_space, interface.action_space]
-        if features is None and isinstance(model, AttemptModel) and interface.factored is not None:
+        if features is None and describes_attempts(interface, model):
+            assert interface.factored is not None
             self._factored = interface.factored
             self._encoder = _lasting(getattr(model, "encoder", None)) if self._factored.shows_text else None
         elif features is None and not any(map(_describable, self._spaces)):

@@ -12,7 +12,7 @@ from wmrl_gym import batch
 from wmrl_gym.corrections.anchor_pairs import Pairs
 from wmrl_gym.data import Transitions
 from wmrl_gym.engine.background import BackgroundAnchors, Verification
-from wmrl_gym.engine.describing import Descriptions, Features
+from wmrl_gym.engine.describing import Descriptions, Features, describes_attempts
 from wmrl_gym.engine.episodes import Episodes, Schedule, run_of
 from wmrl_gym.engine.execution import RealExecution, RealStep
 from wmrl_gym.engine.learner import Learner, checked_prior, execute_random
@@ -173,6 +173,11 @@ class Run:
             ValueError: the environment has no features, and none are given.
         """
         self.descriptions = Descriptions(self.real.interface, self.model, num_slots=self.options.num_slots, features=features)
+
+    @property
+    def describes_attempts(self) -> bool:
+        """Whether what is done has features of its own, those of a factored environment's attempts."""
+        return describes_attempts(self.real.interface, self.model)
 
     def describe_step(
         self, slots: NDArray[np.int64], actions: Any, *, states: tuple[Any, Any], depth: NDArray[np.int64] | None = None

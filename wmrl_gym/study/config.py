@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-ArmName = Literal["real", "model", "mixture", "denoise", "debias", "paper", "recommended", "contextual", "adaptive"]
+from wmrl_gym.envs.autoresearch import HELD_OUT_TASKS
+from wmrl_gym.study.settings import SECONDS, ArmSettings, tuned
+
+ArmName = Literal["real", "model", "mixture", "denoise", "debias", "paper", "recommended", "smooth", "contextual", "adaptive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +32,15 @@ ARMS: dict[str, Arm] = {
     arm.name: arm
     for arm in (
         Arm("real", "real execution", "#444444", "every step is executed"),
-        Arm("model", "world model alone", "#d62728", "fitted on random executions in the first fifth, then imagined only"),
+        Arm("model", "world model alone", "#d62728", "imagined only; from scratch it is fitted on random executions first"),
         Arm("mixture", "plain mixture", "#9467bd", "imagined and real episodes side by side, uncorrected"),
         Arm("denoise", "denoising only", "#8c564b", "the paper's inverse-variance weights on group anchors, no debiasing"),
         Arm("debias", "debiasing only", "#ff7f0e", "the paper's online debiasing on group anchors, no weights"),
         Arm("paper", "WMRL, paper", "#1f77b4", "online debiasing and inverse-variance weights on group anchors"),
-        Arm("recommended", "WMRL, recommended", "#2ca02c", "smooth calibration and residual correction on episode anchors"),
-        Arm("contextual", "WMRL, contextual", "#98df8a", "as recommended, with what was done beside the smooth calibration"),
-        Arm("adaptive", "WMRL, adaptive", "#17becf", "as recommended, with kappa adapted online"),
+        Arm("recommended", "WMRL, recommended", "#2ca02c", "contextual calibration and residual correction on episode anchors"),
+        Arm("smooth", "WMRL, smooth", "#bcbd22", "as recommended, with the smooth calibration alone"),
+        Arm("contextual", "WMRL, contextual", "#98df8a", "what recommended chooses here, by its own name"),
+        Arm("adaptive", "WMRL, adaptive", "#17becf", "as smooth, with kappa adapted online"),
     )
 }
 
@@ -51,7 +55,7 @@ PPO_SETTINGS: dict[str, Any] = {
     "clip_range": 0.2,
     "policy_kwargs": {"net_arch": [64, 64], "optimizer_kwargs": {"eps": 1e-5, "fused": True}},
 }
-"""The same in every arm; ``n_steps`` is one episode."""
+"""The same in every arm, but for what :mod:`~wmrl_gym.study.settings` sets; ``n_steps`` is one episode."""
 
 
 STUDY_TASKS = (
@@ -64,7 +68,7 @@ STUDY_TASKS = (
     "happiness",
     "seattle-weather",
 )
-"""The tasks of a comparison, unless others are named: as many as minutes of training suffice for."""
+"""The tasks of a comparison from scratch, unless others are named: as many as minutes of training suffice for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +77,21 @@ class StudyConfig:
 
     Args:
         arms: names of the arms.
-        tasks: names of the tasks; None is all that are embedded, which take more time than the default of eight.
+        tasks: names of the tasks; None is the eight that are held out, or from scratch :data:`STUDY_TASKS`.
         seconds: wall-clock seconds of training for each arm, its warm-up included.
         seed: of everything.
-        num_envs: environments that are imagined at once, in the arms that imagine.
-        real_envs: environments in the arm that only executes: its rollouts must fit into the time.
+        num_envs: from scratch: environments that are imagined at once, in the arms that imagine.
+        real_envs: from scratch: environments in the arm that only executes: its rollouts must fit into the time.
         workers: executions at once, in every arm.
-        anchors: share of anchors in the arms that have any.
-        max_in_flight: anchor episodes that wait or run; training waits before it starts one more, so that none grows stale.
+        anchors: from scratch: share of anchors in the arms that have any.
+        max_in_flight: from scratch: anchor episodes that wait or run; training waits before it starts one more, so that none
+            grows stale.
         max_gain: most weight of an anchor's residual, of which there is about one a rollout.
-        warmup: random executions before an arm with anchors imagines anything; paid from its seconds, a fifth of them at most.
+        warmup: from scratch: random executions before an arm with anchors imagines anything; paid from its seconds, a fifth of
+            them at most.
         pretrained: whether arms that imagine begin with the model that comes with the package, which knows other tasks, and
-            then execute nothing beforehand; the arm "model" executes nothing at all.
+            then execute nothing beforehand; the arm "model" executes nothing at all. Else all learn from scratch.
+        settings: by arm, in the place of the tuned ones; with the pretrained model only.
         snapshots: policies kept on the way, for learning curves.
         curve_episodes: evaluation episodes a task for each snapshot.
         final_episodes: evaluation episodes a task for each final policy.
@@ -93,8 +100,8 @@ class StudyConfig:
         ValueError: an argument out of range.
     """
 
-    arms: tuple[str, ...] = ("real", "model", "paper", "recommended")
-    tasks: tuple[str, ...] | None = STUDY_TASKS
+    arms: tuple[str, ...] = ("real", "model", "mixture", "recommended")
+    tasks: tuple[str, ...] | None = None
     seconds: float = 35.0
     seed: int = 0
     num_envs: int = 128
@@ -104,11 +111,39 @@ class StudyConfig:
     max_in_flight: int = 8
     max_gain: float = 2.0
     warmup: int = 48
-    pretrained: bool = False
+    pretrained: bool = True
+    settings: dict[str, ArmSettings] = field(default_factory=dict)
     snapshots: int = 4
     curve_episodes: int = 1
     final_episodes: int = 3
     ppo: dict[str, Any] = field(default_factory=lambda: dict(PPO_SETTINGS))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the tasks."""
+        if self.tasks is not None:
+            return self.tasks
+        return HELD_OUT_TASKS if self.pretrained else STUDY_TASKS
+
+    def settings_of(self, arm: str) -> ArmSettings:
+        """What is set for an arm; anchors and rollouts are as many as its seconds have room for, whole groups of eight."""
+        if not self.pretrained:
+            count = self.real_envs if arm == "real" else self.num_envs
+            rate, entropy, epochs = (self.ppo[name] for name in ("learning_rate", "ent_coef", "n_epochs"))
+            return ArmSettings(rate, entropy, epochs, count, learns=12, max_in_flight=self.max_in_flight)
+        chosen = self.settings.get(arm) or tuned(arm)
+        part = self.seconds / SECONDS
+        rollouts = max(1, round(chosen.rollouts * part))
+        anchors = min(8 * round(chosen.anchors * part / 8), chosen.num_envs * rollouts)
+        return replace(chosen, rollouts=rollouts, anchors=anchors)
+
+    def ppo_of(self, arm: str) -> dict[str, Any]:
+        """Arguments of an arm's PPO."""
+        if not self.pretrained:
+            return self.ppo
+        chosen = self.settings_of(arm)
+        own = {"learning_rate": chosen.rate, "ent_coef": chosen.entropy, "n_epochs": chosen.epochs}
+        return self.ppo | own | {"batch_size": self.ppo["n_steps"] * chosen.num_envs}
 
     def __post_init__(self) -> None:
         unknown = [arm for arm in self.arms if arm not in ARMS]

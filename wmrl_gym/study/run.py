@@ -48,7 +48,8 @@ class Study:
         self.folder = folder
         self.console = console
         folder.mkdir(parents=True, exist_ok=True)
-        wanted = json.loads(json.dumps(asdict(config)))
+        settings = {arm: asdict(config.settings_of(arm)) for arm in config.arms}
+        wanted = json.loads(json.dumps(asdict(config) | {"settings": settings}))
         path = folder / MARKER
         if path.is_file():
             found = json.loads(path.read_text(encoding="utf-8"))
@@ -76,7 +77,7 @@ class Study:
                 for arm in self.config.arms:
                     if not (self.folder / arm / "run.json").is_file():
                         self._train(arm, box, bars)
-                designs = RememberedDesigns(self.memory, sandbox=box, tasks=self.config.tasks, workers=self.config.workers)
+                designs = RememberedDesigns(self.memory, sandbox=box, tasks=self.config.names, workers=self.config.workers)
                 evaluator = Evaluator(designs, policy_kwargs=self.config.ppo["policy_kwargs"])
                 for arm in self.config.arms:
                     if not (self.folder / arm / "grades.json").is_file():

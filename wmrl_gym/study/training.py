@@ -21,12 +21,14 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.policies import BasePolicy
 from torch.distributions import Distribution
 
-from wmrl_gym.envs.autoresearch import TRAIN_TASKS, list_tasks
+from wmrl_gym.corrections import EarlySchedule
+from wmrl_gym.envs.autoresearch import TRAIN_TASKS
 from wmrl_gym.integrations import sb3
 from wmrl_gym.sandbox import ExecutionResult, Limits, Sandbox, make_sandbox
 from wmrl_gym.study.config import StudyConfig
 from wmrl_gym.world_models import OutcomeModel
 from wmrl_gym.wrappers import diagnostics
+from wmrl_gym.wrappers.presets import PRESETS, preset_of
 
 Progress = Callable[[float, dict[str, float]], None]
 """Called after every rollout with the seconds elapsed and a line that says how it goes."""
@@ -111,10 +113,11 @@ class _Clock(BaseCallback):
 
 def environments(arm: str, config: StudyConfig, *, sandbox: Sandbox, seed: int) -> VectorEnv[Any, Any, Any]:
     """The vector environment that an arm trains on."""
+    chosen = config.settings_of(arm)
     shared: dict[str, Any] = {
         "sandbox": sandbox,
-        "num_envs": config.real_envs if arm == "real" else config.num_envs,
-        "task": None if config.tasks is None else list(config.tasks),
+        "num_envs": chosen.num_envs,
+        "task": list(config.names),
         "max_real": config.workers,
         "autoreset_mode": AutoresetMode.SAME_STEP,
     }
@@ -122,17 +125,26 @@ def environments(arm: str, config: StudyConfig, *, sandbox: Sandbox, seed: int) 
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared)
     model = OutcomeModel(seed=seed, encoder="none")
     if config.pretrained:
-        studied = list_tasks() if config.tasks is None else config.tasks
-        model = OutcomeModel.pretrained(without=[name for name in TRAIN_TASKS if name in studied], seed=seed)
-    imagined: dict[str, Any] = {"world_model": model, "seed": seed, "warmup": 0, "update_every": 12}
+        model = OutcomeModel.pretrained(without=[name for name in TRAIN_TASKS if name in config.names], seed=seed)
+    imagined: dict[str, Any] = {"world_model": model, "seed": seed, "warmup": 0, "update_every": chosen.learns}
     if config.pretrained:  # it is large: fitting it anew takes a second or two, which nobody waits for
         imagined["update_mode"] = "background"
     if arm == "model":
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined, anchors=0.0)
-    imagined |= {"anchors": config.anchors, "anchor_mode": "background", "max_in_flight": config.max_in_flight}
+    imagined |= {"anchors": anchor_schedule(arm, config), "anchor_mode": "background", "max_in_flight": chosen.max_in_flight}
     if arm == "mixture":
         return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined)
     return gym.make_vec("wmrl/AutoResearchDesign-v0", **shared, **imagined, preset=arm, late=True, max_gain=config.max_gain)
+
+
+def anchor_schedule(arm: str, config: StudyConfig) -> float | EarlySchedule:
+    """When an arm's anchors come: by its settings, or from scratch evenly; groups where the arm's preset has them."""
+    if not config.pretrained:
+        return config.anchors
+    chosen = config.settings_of(arm)
+    group_size = preset_of(arm).group_size if arm in PRESETS else 1
+    episodes = chosen.num_envs * chosen.rollouts // group_size * group_size
+    return EarlySchedule(chosen.anchors, episodes=episodes, share=chosen.early, group_size=group_size)
 
 
 def train(
@@ -157,7 +169,7 @@ def train(
         with warnings.catch_warnings():
             # Rollouts of the arm that only executes are smaller than a minibatch; the settings stay the same all the same.
             warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
-            model = PPO("MlpPolicy", venv, seed=seed, device="cpu", **config.ppo, **sb3.weighted(venv, seed=seed))
+            model = PPO("MlpPolicy", venv, seed=seed, device="cpu", **config.ppo_of(arm), **sb3.weighted(venv, seed=seed))
         engine = getattr(envs.unwrapped, "engine", None)
         background = engine is not None and engine.options.anchor_mode == "background"
         run.anchors = anchor_choices(engine)

@@ -12,7 +12,7 @@ import gymnasium as gym
 from wmrl_gym.corrections import AdaptiveKappa
 from wmrl_gym.world_models import WorldModel
 
-PresetName = Literal["recommended", "contextual", "adaptive", "paper", "debias", "denoise"]
+PresetName = Literal["recommended", "contextual", "smooth", "adaptive", "paper", "debias", "denoise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +20,13 @@ class Preset:
     """A choice of corrections.
 
     Args:
-        calibrator: of OnlineDebiasing; None leaves it out.
+        calibrator: of OnlineDebiasing; None leaves it out. "best" is contextual where attempts have features, else smooth.
         residual: whether ResidualCorrection stands on top of it, and with which kappa; None adapts it.
         weight: whether InverseVarianceDenoising does.
         group_size: episodes a group for the anchor decision.
     """
 
-    calibrator: Literal["smooth", "binned", "contextual"] | None
+    calibrator: Literal["smooth", "binned", "contextual", "best"] | None
     residual: float | Literal[False] | None
     weight: bool
     group_size: int
@@ -39,16 +39,23 @@ class Preset:
     def around(self, env: Any, wrappers: Any, *, late: bool, max_gain: float) -> Any:
         """``env`` in the corrections of this preset, taken from a module: the single environments' or the vectors'."""
         if self.calibrator is not None:
-            env = wrappers.OnlineDebiasing(env, self.calibrator)
+            env = wrappers.OnlineDebiasing(env, self._calibrator_for(env))
         if self.residual is not False:
             kappa = AdaptiveKappa() if self.residual is None else self.residual
             env = wrappers.ResidualCorrection(env, kappa, late=late, max_gain=max_gain)
         return wrappers.InverseVarianceDenoising(env, late=late) if self.weight else env
 
+    def _calibrator_for(self, env: Any) -> Any:
+        """Contextual corrections were measured to win where attempts are described, and nowhere else so far."""
+        if self.calibrator != "best":
+            return self.calibrator
+        return "contextual" if env.engine.describes_attempts else "smooth"
+
 
 PRESETS: dict[str, Preset] = {
     "paper": Preset("binned", residual=False, weight=True, group_size=8),
-    "recommended": Preset("smooth", residual=0.5, weight=False, group_size=1),
+    "recommended": Preset("best", residual=0.5, weight=False, group_size=1),
+    "smooth": Preset("smooth", residual=0.5, weight=False, group_size=1),
     "contextual": Preset("contextual", residual=0.5, weight=False, group_size=1),
     "adaptive": Preset("smooth", residual=None, weight=False, group_size=1),
     # One half of the paper's method each, for ablations.
@@ -82,8 +89,10 @@ def corrected(
     Args:
         env: any Gymnasium environment.
         model: the world model.
-        preset: "recommended": episode anchors, smooth calibration, residual correction at kappa 0.5. "adaptive": the same with
-            kappa adapted online. "contextual": "recommended" with f and what was done (features) in the place of f alone.
+        preset: "recommended": episode anchors, and residual correction at kappa 0.5 on a calibration that is contextual (f, and
+            what was done) where the attempts of a factored environment have features, and smooth (f alone) elsewhere;
+            ``debias/contextual`` in the log says which. "contextual" and "smooth": the one or the other in any case; the first
+            is an error where there are no features. "adaptive": "smooth" with kappa adapted online.
             "paper": group anchors, binned isotonic calibration, weights (for a trainer that uses them).
             "debias" and "denoise": one half of the paper's method each, for ablations.
         late: passed to ResidualCorrection and InverseVarianceDenoising.

@@ -187,6 +187,7 @@ class Debiasing(Correction):
             "debias/rejected": float(self.calibration.n_rejected),
             "debias/rmse": float(np.sqrt(self.residual.variance)),
             "debias/stale": float(self._stale),
+            "debias/contextual": float(isinstance(self.calibration, ContextualCalibration)),
         }
         if isinstance(self.calibration, ContextualCalibration):
             own |= {"debias/share": self.calibration.share, "debias/evidence": self.calibration.evidence}
@@ -206,6 +207,19 @@ class Debiasing(Correction):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state.
+
+        Raises:
+            ValueError: it is of a contextual calibration, and this one is not, or the other way round.
+        """
+        names = "smooth or binned", "contextual"
+        saved, own = "contextual" in state["calibration"], isinstance(self.calibration, ContextualCalibration)
+        if saved != own:
+            raise ValueError(
+                f"the state was saved with a {names[saved]} calibration, and this one is {names[own]}: make the environment as "
+                f'it was; the preset "recommended" of earlier versions is called "smooth", and it is "contextual" now where '
+                "attempts have features"
+            )
         super().load_state_dict(state)
         self.calibration.load_state_dict(state["calibration"])
         self.residual.load_state_dict(state["residual"])

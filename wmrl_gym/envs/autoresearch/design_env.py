@@ -58,7 +58,9 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
                 f"use wmrl/AutoResearch-v0"
             )
         self.action_space = MultiDiscrete(NVEC)
-        self._meta = np.stack([profile(loaded).meta for loaded in self.tasks])
+        profiles = [profile(loaded) for loaded in self.tasks]
+        self._meta = np.stack([each.meta for each in profiles])
+        self._missing = np.array([each.missing for each in profiles])
         width = self._meta.shape[1] + len(STATUSES) + 1 + len(NVEC) + 2
         self.observation_space = Box(0.0, 1.0, (width,), np.float32)
 
@@ -113,7 +115,7 @@ class AutoResearchDesign(AutoResearch[DesignAttempt]):
     def descriptors(self, attempt: DesignAttempt) -> NDArray[np.float32]:
         """Statistics of each task (:mod:`~wmrl_gym.envs.autoresearch.tasks.descriptors`), choices as quantities, and whether the
         design leaves empty cells as they are."""
-        gaps = np.array([profile(task).missing for task in self.tasks])[attempt.task] & (attempt.design[:, 0] == 0)
+        gaps = self._missing[attempt.task] & (attempt.design[:, 0] == 0)
         return np.hstack([self._descriptors[attempt.task], graded(attempt.design), gaps[:, None].astype(np.float32)])
 
     def text(self, attempt: DesignAttempt) -> Sequence[str]:

@@ -11,7 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Literal, TypeAlias
@@ -34,6 +34,7 @@ FORKED = (
 
 _LIBRARIES = {"egl": ("libEGL.so.1", "libEGL.so"), "osmesa": ("libOSMesa.so.8", "libOSMesa.so.6", "libOSMesa.so")}
 _OFF = "disable"  # MuJoCo's word for being imported without OpenGL
+_LOOK = 0.5  # seconds between two looks at whether the thread that draws is there
 _EXIT_WAIT = 10.0  # seconds that a context may take to be freed when Python exits
 
 Image: TypeAlias = NDArray[np.uint8]
@@ -176,9 +177,16 @@ class _Canvas:
         _process.canvases.add(self)
 
     def draw(self, draw: Draw) -> Image:
-        """What ``draw`` makes of the renderer."""
+        """What ``draw`` makes of the renderer.
+
+        Raises:
+            RenderingUnavailable: the thread has ended, because this was closed elsewhere or Python exits.
+        """
         done: Future[Image] = Future()
         self._jobs.put((done, draw))
+        while not wait((done,), _LOOK).done:
+            if not self._thread.is_alive() and not done.done():
+                raise RenderingUnavailable("no image can be drawn: the camera was closed, or Python is exiting")
         return done.result()
 
     def stop(self) -> None:

@@ -1,5 +1,5 @@
-"""Stable-Baselines3: vector environments as its ``VecEnv``, buffers that use weights or relabel, late anchors joined,
-logs.
+"""Stable-Baselines3: environments as its ``VecEnv``, buffers that use weights or relabel, late anchors joined, logs, whole runs
+on disk. What sb3-contrib needs is in :mod:`wmrl_gym.integrations.sb3.contrib`.
 
 >>> import gymnasium as gym
 >>> from stable_baselines3 import PPO
@@ -18,7 +18,8 @@ if find_spec("stable_baselines3") is None:
 from wmrl_gym.integrations.sb3.buffers import WeightedDictRolloutBuffer, WeightedRolloutBuffer, weighted
 from wmrl_gym.integrations.sb3.callbacks import LateAnchors, WorldModelCallback
 from wmrl_gym.integrations.sb3.replay import RelabelledDictReplayBuffer, RelabelledReplayBuffer, relabelled
-from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv, LastStep, to_vec_env
+from wmrl_gym.integrations.sb3.saving import load, save
+from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv, LastStep, base_of, to_vec_env
 
 __all__ = [
     "GymnasiumVecEnv",
@@ -29,7 +30,10 @@ __all__ = [
     "WeightedDictRolloutBuffer",
     "WeightedRolloutBuffer",
     "WorldModelCallback",
+    "base_of",
+    "load",
     "relabelled",
+    "save",
     "to_vec_env",
     "weighted",
 ]

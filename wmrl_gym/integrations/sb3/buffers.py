@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -12,14 +12,13 @@ import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.type_aliases import DictRolloutBufferSamples, RolloutBufferSamples
+from stable_baselines3.common.vec_env import VecEnv
 
 from wmrl_gym.integrations.arrays import known_to_the_end
-from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv
+from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv, base_of, scales_rewards
 
 Rows = dict[str, Any]
 """Steps out of a buffer: arrays of n rows, observations a dict of such where the space is one."""
-
-_ROWS = ("observations", "actions", "values", "log_probs", "advantages", "returns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +43,9 @@ class WeightedBuffer:
 
     An unknown reward makes the returns of its whole episode so far unknown: all those steps are left out.
     """
+
+    columns: ClassVar[tuple[str, ...]] = ("observations", "actions", "values", "log_probs", "advantages", "returns")
+    """What a step of a minibatch is made of."""
 
     def __init__(self, *args: Any, venv: GymnasiumVecEnv, seed: int = 0, **kwargs: Any) -> None:
         self.venv = venv
@@ -91,7 +93,7 @@ class WeightedBuffer:
         at = np.arange(self.first_step(last, slot), last + 1)
         self.valid[at, slot] = False
         self.usable[at, slot] = False
-        rows = {name: _pick(getattr(self, name), at, slot) for name in _ROWS}
+        rows = {name: _pick(getattr(self, name), at, slot) for name in self.columns}
         keep = self.gamma * self.gae_lambda  # type: ignore[attr-defined]
         discount = {number: np.where(at <= step, keep ** np.maximum(step - at, 0.0), 0.0) for number, step in pays.items()}
         given = {number: float(self.given[step, slot]) for number, step in pays.items()}
@@ -140,7 +142,7 @@ class WeightedBuffer:
     def _append_late(self) -> None:
         """Put the late steps behind the flattened arrays."""
         for rows in self.late:
-            for name in _ROWS:
+            for name in self.columns:
                 setattr(self, name, _append(getattr(self, name), rows[name]))
         self.late = []
 
@@ -186,7 +188,26 @@ class WeightedDictRolloutBuffer(WeightedBuffer, DictRolloutBuffer):
         return super().get(batch_size)
 
 
-def weighted(venv: GymnasiumVecEnv, *, seed: int = 0) -> dict[str, Any]:
-    """Keyword arguments that make an on-policy algorithm use weights and skip invalid steps: ``PPO(..., **weighted(venv))``."""
-    buffer = WeightedDictRolloutBuffer if isinstance(venv.observation_space, gym.spaces.Dict) else WeightedRolloutBuffer
-    return {"rollout_buffer_class": buffer, "rollout_buffer_kwargs": {"venv": venv, "seed": seed}}
+def weighted(venv: VecEnv, *, seed: int = 0, masks: bool = False) -> dict[str, Any]:
+    """Keyword arguments that make an on-policy algorithm use weights and skip invalid steps: ``PPO(..., **weighted(venv))``.
+
+    Args:
+        venv: what :func:`to_vec_env` made, or SB3's own wrappers around it.
+        seed: of the minibatches' order.
+        masks: for sb3-contrib's MaskablePPO.
+
+    Raises:
+        TypeError: another environment, or rewards that VecNormalize scales: its scale would learn from unknown ones.
+        DependencyNotInstalled: masks, and there is no sb3-contrib.
+    """
+    if scales_rewards(venv):
+        raise TypeError("VecNormalize learns its scale from every reward, unknown ones included: use norm_reward=False")
+    base = base_of(venv)
+    of_dicts = isinstance(venv.observation_space, gym.spaces.Dict)
+    if masks:
+        from wmrl_gym.integrations.sb3 import contrib
+
+        buffer: type = contrib.WeightedMaskableDictRolloutBuffer if of_dicts else contrib.WeightedMaskableRolloutBuffer
+    else:
+        buffer = WeightedDictRolloutBuffer if of_dicts else WeightedRolloutBuffer
+    return {"rollout_buffer_class": buffer, "rollout_buffer_kwargs": {"venv": base, "seed": seed}}

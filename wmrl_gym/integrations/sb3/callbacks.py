@@ -7,11 +7,10 @@ from typing import Any
 
 import gymnasium as gym
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import VecNormalize
 
 from wmrl_gym.integrations.arrays import LateTruths
 from wmrl_gym.integrations.sb3.buffers import Parked, WeightedBuffer
-from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv
+from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv, scales_rewards
 from wmrl_gym.wrappers import diagnostics, world_model_parts
 
 
@@ -119,7 +118,7 @@ class LateAnchors(BaseCallback):
         buffer = getattr(self.model, "rollout_buffer", None)
         if not isinstance(buffer, WeightedBuffer):
             raise TypeError(f"LateAnchors needs a weighted buffer: build the algorithm with **weighted(venv), got {buffer}")
-        if isinstance(self.model.get_env(), VecNormalize) and self.model.get_env().norm_reward:  # type: ignore[union-attr]
+        if scales_rewards(self.model.get_env()):
             raise TypeError("LateAnchors cannot rewrite rewards that VecNormalize has scaled: use norm_reward=False")
         self.engine.collect_late()
 

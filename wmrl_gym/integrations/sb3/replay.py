@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from wmrl_gym import batch
 from wmrl_gym.data import Transitions
-from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv
+from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv, base_of
 from wmrl_gym.wrappers import world_model_parts
 
 _KEPT = ("wm_reward", "wm_reward_std", "real_reward", "context", "depth", "propensity", "pair", "reward_valid")
@@ -259,16 +259,22 @@ class RelabelledDictReplayBuffer(Relabelling, DictReplayBuffer):
         return DictReplayBufferSamples(**fields)
 
 
-def relabelled(venv: GymnasiumVecEnv, *, seed: int = 0, real_share: float = 0.0) -> dict[str, Any]:
+def relabelled(venv: VecEnv, *, seed: int = 0, real_share: float = 0.0) -> dict[str, Any]:
     """Keyword arguments that make an off-policy algorithm relabel what it replays: ``SAC(..., **relabelled(venv))``.
 
     Args:
-        venv: the environment that is stepped.
+        venv: what :func:`to_vec_env` made, or SB3's own wrappers around it.
         seed: of what is sampled.
         real_share: of each sample, how much is real transitions; 0 leaves them where they stand among the imagined ones.
+
+    Raises:
+        TypeError: another environment.
     """
     buffer = RelabelledDictReplayBuffer if isinstance(venv.observation_space, gym.spaces.Dict) else RelabelledReplayBuffer
-    return {"replay_buffer_class": buffer, "replay_buffer_kwargs": {"venv": venv, "seed": seed, "real_share": real_share}}
+    return {
+        "replay_buffer_class": buffer,
+        "replay_buffer_kwargs": {"venv": base_of(venv), "seed": seed, "real_share": real_share},
+    }
 
 
 def _at(array: Any, step: NDArray[np.int64], slot: NDArray[np.int64]) -> Any:

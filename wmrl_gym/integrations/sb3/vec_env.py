@@ -8,9 +8,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 
 from wmrl_gym.engine.info import KEYS
 from wmrl_gym.wrappers.diagnostics import layers
@@ -128,9 +128,62 @@ class GymnasiumVecEnv(VecEnv):
         return [None] * self.num_envs
 
 
-def to_vec_env(envs: VectorEnv[Any, Any, NDArray[Any]]) -> GymnasiumVecEnv:
-    """``envs`` as a ``VecEnv`` that any SB3 algorithm trains on."""
+class OneSlot(SyncVectorEnv):
+    """A single environment as a vector environment with one slot, whose layers and masks are still found.
+
+    Args:
+        env: it.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        _check_spaces(env.observation_space)
+        super().__init__([lambda: env], autoreset_mode=AutoresetMode.SAME_STEP)
+        self.env = env
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Which actions are legal: bool, shape (1, n)."""
+        return np.asarray(_find(self.env, "action_masks")())[None]
+
+
+def to_vec_env(envs: VectorEnv[Any, Any, NDArray[Any]] | gym.Env[Any, Any]) -> GymnasiumVecEnv:
+    """``envs`` as a ``VecEnv`` that any SB3 algorithm trains on; a single environment becomes one with a single slot.
+
+    SB3 takes a single environment as it is, too, and then learns from unknown rewards without a word: nothing in it looks at
+    ``info["reward_valid"]``. With ``to_vec_env`` and ``weighted`` (or ``relabelled``) it does not.
+
+    Raises:
+        TypeError: neither, or an observation space that SB3 cannot take, such as text.
+    """
+    if isinstance(envs, gym.Env):
+        return GymnasiumVecEnv(OneSlot(envs))
+    if not isinstance(envs, VectorEnv):
+        raise TypeError(f"to_vec_env takes a Gymnasium environment, single or vector, got {type(envs).__name__}")
     return GymnasiumVecEnv(envs)
+
+
+def base_of(venv: Any) -> GymnasiumVecEnv:
+    """The environment below SB3's own wrappers.
+
+    Raises:
+        TypeError: it is none that :func:`to_vec_env` made.
+    """
+    below = venv
+    while isinstance(below, VecEnvWrapper):
+        below = below.venv
+    if not isinstance(below, GymnasiumVecEnv):
+        raise TypeError(
+            f"expected what sb3.to_vec_env(...) makes of an environment, single or vector, got {type(below).__name__}"
+        )
+    return below
+
+
+def scales_rewards(venv: Any) -> bool:
+    """Whether one of SB3's wrappers around an environment scales its rewards."""
+    while isinstance(venv, VecEnvWrapper):
+        if isinstance(venv, VecNormalize) and venv.norm_reward:
+            return True
+        venv = venv.venv
+    return False
 
 
 def _check_spaces(space: gym.Space[Any]) -> None:

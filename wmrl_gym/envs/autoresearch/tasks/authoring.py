@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from wmrl_gym.envs.autoresearch.tasks.leaks import leaks_of_names_and_order
 from wmrl_gym.envs.autoresearch.tasks.peers import find_layout
 from wmrl_gym.envs.autoresearch.tasks.reading import BadTable, parse_rows, to_csv
 from wmrl_gym.envs.autoresearch.tasks.scores import metric
+from wmrl_gym.files import folder_made_anew, write_text, writing
 
 _BOUNDED = ("accuracy", "macro-f1", "auc")
 _FEW = 20
@@ -28,6 +28,7 @@ def write_scaffold(root: Path, *, kind: Kind, measure: str) -> None:
 
     Raises:
         TaskError: the directory exists, or the metric does not fit the kind.
+        CannotWrite: the place cannot be written; nothing is left there.
         ValueError: the metric is unknown.
     """
     chosen = metric(measure)
@@ -47,28 +48,25 @@ def write_scaffold(root: Path, *, kind: Kind, measure: str) -> None:
     guess = [str(round(1 / len(labels), 4))] * len(labels) if many else ["0.5"]
     guess = [labels[0]] if chosen.predicts == "label" else guess
     rows = [(f"row{i:03d}", *map(str, x[i])) for i in range(len(x))]
-    (root / "private").mkdir(parents=True)
-    (root / "public").mkdir()
-    _write(root / "public/train.csv", [("id", "x1", "x2", "target"), *((*rows[i], target[i]) for i in range(_ROWS))])
-    _write(root / "public/test.csv", [("id", "x1", "x2"), *rows[_ROWS:]])
-    _write(root / "public/sample_submission.csv", [("id", *columns), *((row[0], *guess) for row in rows[_ROWS:])])
     parts = ("validation", "test")
     part = rng.permutation(_ROWS) % 2
     hidden = [(rows[i][0], target[i], parts[part[i - _ROWS]]) for i in range(_ROWS, 2 * _ROWS)]
-    _write(root / "private/answers.csv", [("id", "target", "part"), *hidden])
-    _write(root / "leaderboard.csv", [("score",), ("1",)])
-    (root / "task.toml").write_text(_toml(root.name, kind, measure, larger=chosen.larger_is_better), encoding="utf-8")
-    (root / "description.md").write_text(_DESCRIPTION.format(name=root.name, metric=measure), encoding="utf-8")
-    try:
-        task = Task.load(root)
-    except TaskError:  # such as a metric that does not fit the kind
-        shutil.rmtree(root)
-        raise
-    # All better than the sample submission, which is what a leaderboard should say of it.
-    guess_score = grade(task, (root / "public/sample_submission.csv").read_bytes()).test
-    best = 0.95 if chosen.larger_is_better else 0.3 * guess_score
-    scores = np.linspace(best, guess_score, 25, endpoint=False)
-    _write(root / "leaderboard.csv", [("score",), *((f"{score:.4f}",) for score in scores)])
+    with writing(root, advice="choose another directory"), folder_made_anew(root) as folder:
+        (folder / "private").mkdir()
+        (folder / "public").mkdir()
+        _write(folder / "public/train.csv", [("id", "x1", "x2", "target"), *((*rows[i], target[i]) for i in range(_ROWS))])
+        _write(folder / "public/test.csv", [("id", "x1", "x2"), *rows[_ROWS:]])
+        _write(folder / "public/sample_submission.csv", [("id", *columns), *((row[0], *guess) for row in rows[_ROWS:])])
+        _write(folder / "private/answers.csv", [("id", "target", "part"), *hidden])
+        _write(folder / "leaderboard.csv", [("score",), ("1",)])
+        write_text(folder / "task.toml", _toml(root.name, kind, measure, larger=chosen.larger_is_better))
+        write_text(folder / "description.md", _DESCRIPTION.format(name=root.name, metric=measure))
+        task = Task.load(folder)
+        # All better than the sample submission, which is what a leaderboard should say of it.
+        guess_score = grade(task, (folder / "public/sample_submission.csv").read_bytes()).test
+        best = 0.95 if chosen.larger_is_better else 0.3 * guess_score
+        scores = np.linspace(best, guess_score, 25, endpoint=False)
+        _write(folder / "leaderboard.csv", [("score",), *((f"{score:.4f}",) for score in scores)])
 
 
 _DESCRIPTION = """\
