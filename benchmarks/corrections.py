@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.corrections_study.registry import METHODS, RATES
 from benchmarks.corrections_study.report import plot, show
-from benchmarks.corrections_study.run import CONTEXTUAL, STEPS, run, scenarios
+from benchmarks.corrections_study.run import CONTEXTUAL, NOISES, STEPS, run, scenarios
 from benchmarks.corrections_study.train import Scenario, train
 from benchmarks.corrections_study.world import KINDS, make_worlds
 
@@ -57,12 +57,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one noise, the methods of the bar")
     parser.add_argument("--tune", action="store_true", help="tune learning rates instead")
+    parser.add_argument(
+        "--noises", type=int, default=len(NOISES), help="of how many noises what is missing is run (default: all)"
+    )
+    parser.add_argument("--methods", nargs="*", help="run no others that are missing (default: all)")
     parser.add_argument("--seeds", type=int, help="bandits a scenario (default 48, quick 24)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for JSON and PNG")
     options = parser.parse_args(arguments)
     seeds = (24 if options.quick else 48) if options.seeds is None else options.seeds
     if seeds < 2:
         parser.error(f"--seeds must be at least 2, got {seeds}")
+    known = [entry.name for entry in METHODS]
+    if not 1 <= options.noises <= len(NOISES) or not set(options.methods or known) <= set(known):
+        parser.error(f"--noises must be 1 to {len(NOISES)} and --methods of {', '.join(known)}")
     console = Console()
     # Tables are wide: into a file or a pipe they are written whole.
     console.width = max(console.width, 150)
@@ -79,6 +86,8 @@ def main(arguments: list[str] | None = None) -> int:
             entries,
             seeds=seeds,
             quick=options.quick,
+            noises=options.noises,
+            only=options.methods,
             tick=lambda text: progress.update(task, advance=1, description=f"{text:16}"),
         )
     show(results, console)

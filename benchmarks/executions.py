@@ -156,12 +156,12 @@ def read(task: str, *, folder: Path = FOLDER) -> list[Execution]:
         raise ValueError(
             f"{path} was recorded on other rows than {task} has now: run python -m benchmarks.record_executions --fresh"
         )
-    return [_execution(json.loads(line)) for line in lines]
+    return [from_line(json.loads(line)) for line in lines]
 
 
 def write(task: str, executions: Iterable[Execution], *, folder: Path = FOLDER) -> None:
     """Write everything that was recorded of a task, whole, so that others may read while it grows."""
-    lines = [json.dumps({"task": task, "rows": rows_digest(load_task(task))}), *map(_line, executions)]
+    lines = [json.dumps({"task": task, "rows": rows_digest(load_task(task))}), *map(to_line, executions)]
     content = gzip.compress("".join(f"{line}\n" for line in lines).encode(), compresslevel=9, mtime=0)
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / f"{task}.jsonl.gz", lambda part: part.write_bytes(content))
@@ -200,7 +200,8 @@ _ABSENT |= {"ended": "exit code: 0", "problem": "", "stdout": "", "stderr": ""}
 """What a line leaves out."""
 
 
-def _line(execution: Execution) -> str:
+def to_line(execution: Execution) -> str:
+    """An execution as a line of JSON, without what it has in common with most."""
     fields = asdict(execution)
     verdict = fields.pop("verdict")
     scores = {part: None if np.isnan(verdict[part]) else verdict[part] for part in ("validation", "test")}
@@ -208,7 +209,8 @@ def _line(execution: Execution) -> str:
     return json.dumps({name: value for name, value in whole.items() if name not in _ABSENT or value != _ABSENT[name]})
 
 
-def _execution(line: dict[str, Any]) -> Execution:
+def from_line(line: dict[str, Any]) -> Execution:
+    """The execution that a line of JSON stands for."""
     whole = _ABSENT | line
     scores = [np.nan if whole[part] is None else whole[part] for part in ("validation", "test")]
     texts = (whole[name] for name in ("ended", "problem", "stdout", "stderr"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.corrections_study.report import noises
+from benchmarks.corrections_study.report import methods, noises
 from benchmarks.corrections_study.run import difference
 from benchmarks.corrections_study.world import KINDS
 
@@ -23,7 +23,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 def returns(results: dict[str, Any], noise: str, when: str) -> str:
     """True return of each method under each kind of bias."""
     rows = []
-    for name in results["setup"]["rates"]:
+    for name in methods(results, noise):
         means = [float(np.mean(results["scenarios"][f"{kind}/{noise}"][name][when])) for kind in KINDS]
         rows.append([name, *(f"{m:.3f}" for m in means), f"{np.mean(means):.3f}"])
     return table(["", *KINDS, "all"], rows)
@@ -42,7 +42,7 @@ def against_paper(results: dict[str, Any], name: str) -> str:
 def real_to_90(results: dict[str, Any], noise: str) -> str:
     """Median real executions until 90% of the optimum."""
     rows = []
-    for name in results["setup"]["rates"]:
+    for name in methods(results, noise):
         cells = []
         for kind in KINDS:
             counts = results["scenarios"][f"{kind}/{noise}"][name]["real_to_90"]
@@ -55,7 +55,7 @@ def real_to_90(results: dict[str, Any], noise: str) -> str:
 def gradients(results: dict[str, Any]) -> str:
     """Relative squared bias / variance of one step's gradient."""
     rows = []
-    for name in results["setup"]["rates"]:
+    for name in (each for each in results["setup"]["rates"] if each in results["gradients"][KINDS[0]]):
         cells = [results["gradients"][kind][name] for kind in KINDS]
         rows.append([name, *(f"{c['bias2']:.2f} / {c['variance']:.1f}" for c in cells)])
     return table(["bias^2 / variance", *KINDS], rows)

@@ -23,13 +23,19 @@ def noises(results: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(label.split("/")[1] for label in results["scenarios"]))
 
 
+def methods(results: dict[str, Any], noise: str) -> list[str]:
+    """The methods that have rows of every kind of bias at a noise."""
+    rows = [results["scenarios"].get(f"{kind}/{noise}", {}) for kind in KINDS]
+    return [name for name in results["setup"]["rates"] if all(name in row for row in rows)]
+
+
 def returns_table(results: dict[str, Any], noise: str, when: str = "final") -> Table:
     """True return of each method under each kind of bias."""
     steps = {"final": results["setup"]["steps"], "early": 40}[when]
     table = Table(title=f"True return after {steps} steps, noise {noise} (0 start, 1 optimum; ± standard error)")
     for column in ("method", *KINDS, "all"):
         table.add_column(column)
-    for name in results["setup"]["rates"]:
+    for name in methods(results, noise):
         rows = [results["scenarios"][f"{kind}/{noise}"][name][when] for kind in KINDS]
         table.add_row(name, *(_cell(row) for row in rows), f"{np.mean(rows):.3f}")
     return table
@@ -40,7 +46,7 @@ def real_table(results: dict[str, Any], noise: str) -> Table:
     table = Table(title=f"Real executions to 90% of the optimum, noise {noise} (median over seeds; - is more than half never)")
     for column in ("method", *KINDS):
         table.add_column(column)
-    for name in results["setup"]["rates"]:
+    for name in methods(results, noise):
         cells = []
         for kind in KINDS:
             counts = results["scenarios"][f"{kind}/{noise}"][name]["real_to_90"]
@@ -55,7 +61,7 @@ def gradient_table(results: dict[str, Any]) -> Table:
     table = Table(title="A step's gradient at a fixed policy: squared bias / variance, relative to the true gradient's square")
     for column in ("method", *KINDS):
         table.add_column(column)
-    for name in results["setup"]["rates"]:
+    for name in (each for each in results["setup"]["rates"] if each in results["gradients"][KINDS[0]]):
         cells = [results["gradients"][kind][name] for kind in KINDS]
         table.add_row(name, *(f"{c['bias2']:.2f} / {c['variance']:.1f}" for c in cells))
     return table
@@ -109,6 +115,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     names = ["real only, episodes", "world model alone", "mixture", "paper", "recommended", "adaptive"]
+    names += [name for name in ("contextual + residual",) if name in methods(results, "0.15")]
     figure, axes = plt.subplots(3, 3, figsize=(13, 10), constrained_layout=True)
     for axis, kind in zip(axes.ravel(), KINDS, strict=False):
         for name in names:

@@ -55,9 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _report(given: argparse.Namespace, rows: Rows, console: Console) -> int:
     """Print and write what the rows say; 1 where a bar is missed."""
     table = tuned()
-    document = summarise(row for row in rows if _is_current(row, table)) | {"study": rows.study}
+    path = given.results / "real_tasks.json"
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if before is not None and before["study"] != rows.study:
+        before = None  # other tables or another world model: nothing of it can stand beside these rows
+    document = summarise((row for row in rows if _is_current(row, table)), before=before) | {"study": rows.study}
     given.results.mkdir(parents=True, exist_ok=True)
-    (given.results / "real_tasks.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     show(document, console)
     if document["comparisons"]:
         draw(document, given.results / "real_tasks.png")

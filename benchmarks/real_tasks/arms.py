@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from benchmarks.real_tasks.designs import ExecutedDesigns
 from benchmarks.real_tasks.settings import GROUP, Settings
 from wmrl_gym.corrections import ContextualCalibration, EarlySchedule
+from wmrl_gym.envs.autoresearch import AutoResearchDesign
 from wmrl_gym.envs.factored_env import FactoredVectorEnv
 from wmrl_gym.world_models import OutcomeModel
 from wmrl_gym.wrappers import vector
@@ -50,6 +50,10 @@ def _preset(name: str) -> Callable[..., VectorEnv[Any, Any, Any]]:
     return around
 
 
+def _smooth(source: Any, model: OutcomeModel, **arguments: Any) -> VectorEnv[Any, Any, Any]:
+    return vector.ResidualCorrection(vector.OnlineDebiasing(WorldModelVectorEnv(source, model, **arguments), "smooth"), 0.5)
+
+
 def _contextual(source: Any, model: OutcomeModel, **arguments: Any) -> VectorEnv[Any, Any, Any]:
     return vector.OnlineDebiasing(WorldModelVectorEnv(source, model, **arguments), "contextual")
 
@@ -71,7 +75,7 @@ ARMS: dict[str, Arm] = {
     "denoise": Arm("denoise", "#8c564b", "both", GROUP, _preset("denoise")),
     "debias": Arm("debias", "#ff7f0e", "both", GROUP, _preset("debias")),
     "paper": Arm("paper", "#1f77b4", "both", GROUP, _preset("paper")),
-    "recommended": Arm("recommended (smooth f)", "#17becf", "both", 1, _preset("recommended")),
+    "recommended": Arm("recommended (smooth f)", "#17becf", "both", 1, _smooth),
     "contextual": Arm("contextual", "#98df8a", "both", 1, _contextual),
     "contextual+residual": Arm("contextual + residual", "#2ca02c", "both", 1, _contextual_residual),
     "regression": Arm("contextual + residual, without recall", "#bcbd22", "both", 1, _regression_only),
@@ -82,7 +86,7 @@ ARMS: dict[str, Arm] = {
 
 def environments(
     arm: Arm,
-    source: ExecutedDesigns,
+    source: AutoResearchDesign,
     *,
     model: OutcomeModel | None,
     settings: Settings,

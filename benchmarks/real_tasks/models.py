@@ -66,12 +66,20 @@ class Models:
 
     def fresh(self, task: str, setting: str, *, seed: int) -> OutcomeModel:
         """The world model of a run on a task: one that nothing else changes."""
-        if not SETTINGS[setting].pretrained:
+        chosen = SETTINGS[setting]
+        if not chosen.pretrained:
             return TabulatedModel(encoder="none", seed=seed, n_trees=24)
-        known = self._shipped(task) if SETTINGS[setting].shipped else self._pretrained[task]
-        if not SETTINGS[setting].learns:
+        known = self._shipped(task) if chosen.shipped else self._pretrained[task]
+        if not chosen.learns:
             return known
-        own = TabulatedModel(encoder="none", descriptors=True, seed=seed)
+        own = TabulatedModel(
+            n_trees=24,
+            encoder="none",
+            descriptors=True,
+            seed=seed,
+            refit_share=chosen.refit_share,
+            capacity=chosen.capacity,
+        )
         bound(own, self.source(task, at_once=False))
         own.apply_update(known._learnt)
         return own

@@ -29,29 +29,43 @@ from benchmarks.real_tasks.settings import BUDGETS, SETTINGS
 from wmrl_gym.study.run import machine
 
 Rows = list[dict[str, Any]]
+Place = tuple[str, str, int]
+"""Setting, trainer and budget of a comparison."""
 
 
-def summarise(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def summarise(rows: Iterable[dict[str, Any]], *, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The document: for each setting, trainer and budget what each arm reached, and the verdicts.
 
     Args:
         rows: of the comparison, tuning rows left out.
+        before: an earlier document of the same study, whose comparisons stay where there are no rows of them.
     """
     cells: dict[tuple[str, str], Rows] = defaultdict(list)
     found = list(rows)
     start = float(np.mean([row["curve"][0][2] for row in found]))  # the untrained policy
     for row in found:
         cells[row["job"]["setting"], row["job"]["trainer"]].append(row)
-    document: dict[str, Any] = {"machine": machine(), "start": start, "wmrl": WMRL, "comparisons": [], "bars": []}
+    comparisons: dict[Place, dict[str, Any]] = {} if before is None else {_place(cell): cell for cell in before["comparisons"]}
     for (setting, trainer), own in sorted(cells.items()):
         real = _real_only(own)
         for budget in BUDGETS:
             chosen = [row for row in own if row["job"]["budget"] in (0, budget)]
             if any(row["job"]["budget"] == budget and row["job"]["arm"] != "real" for row in chosen):
                 cell = _comparison(chosen, start=start, real=real)
-                document["comparisons"].append({"setting": setting, "trainer": trainer, "budget": budget, **cell})
-                document["bars"] += [each.as_json() for each in verdicts(setting, trainer, budget, _values(chosen))]
-    return document
+                comparisons[setting, trainer, budget] = {"setting": setting, "trainer": trainer, "budget": budget, **cell}
+    at = list(SETTINGS)
+    ordered = sorted(comparisons.items(), key=lambda each: (at.index(each[0][0]), each[0][1:]))
+    bars = [each.as_json() for place, cell in ordered for each in verdicts(*place, _values_of(cell))]
+    whole = [cell for _, cell in ordered]
+    return {"machine": machine(), "start": start, "wmrl": WMRL, "comparisons": whole, "bars": bars}
+
+
+def _place(cell: Mapping[str, Any]) -> Place:
+    return cell["setting"], cell["trainer"], cell["budget"]
+
+
+def _values_of(cell: Mapping[str, Any]) -> Values:
+    return {name: {int(seed): value for seed, value in arm["seeds"].items()} for name, arm in cell["arms"].items()}
 
 
 def _values(rows: Rows) -> Values:
@@ -94,8 +108,11 @@ def _comparison(rows: Rows, *, start: float, real: Mapping[int, float]) -> dict[
             "real_only_needs": _finite(executions_for(reached.mean, real)) if real else None,
         }
     budgets = sorted(real)
+    from_real = whole and WMRL in values
     return {
         "best_baseline": low,
+        "from_real": _list(gap_closed(values, WMRL, low="real")) if from_real else None,
+        "room_of_real": _list(paired(values, "ceiling", "real")) if from_real else None,
         "real_only_budgets": budgets,
         "room": None if room is None else _list(room),
         "arms": arms,
@@ -149,6 +166,9 @@ def show(document: dict[str, Any], console: Console) -> None:
             mean, error = cell["room"]
             enough = "" if mean > 4 * error else "; that is too little to tell arms apart"
             console.print(f"from {ARMS[cell['best_baseline']].title} to the ceiling: {mean:.3f} ± {error:.3f}{enough}")
+        if cell.get("from_real") is not None:
+            (share, error), room = cell["from_real"], Estimate(*cell["room_of_real"])
+            console.print(f"from real only to the ceiling it is {room}: WMRL is {share:.0%} ± {error:.0%} of the way there")
         if cell["statement"] is not None:
             console.print(_said(cell["statement"]))
         console.print()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import process_time
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -45,6 +45,12 @@ class Job:
         return json.loads(json.dumps(asdict(self)))
 
 
+class Named(Protocol):
+    """A job, or whatever else says of itself in JSON what is to be run."""
+
+    def as_json(self) -> dict[str, Any]: ...
+
+
 class Rows:
     """A file of finished runs, one JSON line each; what is there already is not run again.
 
@@ -65,11 +71,11 @@ class Rows:
         self.path, self.study = path, rows[-1]["study"] if study is None else study
         self._rows: dict[str, dict[str, Any]] = {_name(row["job"]): row for row in rows if row["study"] == self.study}
 
-    def __contains__(self, job: Job) -> bool:
+    def __contains__(self, job: Named) -> bool:
         """Whether this run is there."""
         return _name(job.as_json()) in self._rows
 
-    def __getitem__(self, job: Job) -> dict[str, Any]:
+    def __getitem__(self, job: Named) -> dict[str, Any]:
         """The row of a run.
 
         Raises:
@@ -81,7 +87,7 @@ class Rows:
         """All rows, in the order in which they came."""
         return iter(self._rows.values())
 
-    def add(self, job: Job, row: Mapping[str, Any]) -> None:
+    def add(self, job: Named, row: Mapping[str, Any]) -> None:
         """Keep what a run brought."""
         whole = {"study": self.study, "job": job.as_json(), **row}
         with self.path.open("a", encoding="utf-8") as file:

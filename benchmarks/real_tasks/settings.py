@@ -30,6 +30,8 @@ class Setting:
         warmup: share of the budget that is spent on random designs of the task before the run, for the model to be fitted on.
         least: at least so many of them.
         learns: executions between two updates of the model in the run; 0 leaves it as it is.
+        refit_share: how many new executions call for another fit, as a share of those known.
+        capacity: executions that it keeps, of which the newest half stays.
     """
 
     what: str
@@ -38,6 +40,8 @@ class Setting:
     warmup: float = 0.0
     least: int = 0
     learns: int = 0
+    refit_share: float = 0.2
+    capacity: int = 4096
 
     def executions(self, budget: int) -> int:
         """Random executions before the run, a multiple of the group size."""
@@ -47,7 +51,13 @@ class Setting:
 SETTINGS: dict[str, Setting] = {
     "transfer": Setting("the world model knows the other held-out tasks and stays as it is", pretrained=True),
     "shipped": Setting("the world model is OutcomeModel.pretrained() and stays as it is", pretrained=True, shipped=True),
-    "transfer-learning": Setting("as in transfer, and learns from the anchors", pretrained=True, learns=16),
+    "transfer-learning": Setting(
+        "as in transfer, and learns from the anchors: at 64 of them first, then with 20 new ones",
+        pretrained=True,
+        learns=16,
+        refit_share=0.04,
+        capacity=512,
+    ),
     "warm-up": Setting("the world model is fitted on random designs of the task and stays as it is", warmup=0.3, least=10),
     "learning": Setting(
         "the world model begins with ten random designs of the task and learns from the anchors", least=10, learns=16

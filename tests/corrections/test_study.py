@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
 from benchmarks.corrections_study.calibrators import Binned, Smooth
-from benchmarks.corrections_study.methods import Batch, PaperWeight, Replace, Residual, grpo
+from benchmarks.corrections_study.methods import Batch, Entry, PaperWeight, Replace, Residual, grpo
 from benchmarks.corrections_study.registry import METHODS
+from benchmarks.corrections_study.run import add, load, save
 from benchmarks.corrections_study.train import Scenario, coefficients, train
 from benchmarks.corrections_study.world import BIASES, make_worlds, softmax
 from wmrl_gym import corrections
@@ -129,3 +134,28 @@ def test_training_is_reproducible_and_every_method_runs() -> None:
 
 def test_standardised_advantages_have_unit_spread() -> None:
     np.testing.assert_allclose(grpo(np.random.default_rng(0).random((3, 4, 8), dtype=np.float32)).std(-1), 1.0, atol=0.01)
+
+
+def test_rows_of_a_new_method_are_added_to_those_that_are_there(tmp_path: Path) -> None:
+    path = tmp_path / "corrections.json"
+    old, new = [next(e for e in METHODS if e.name == name) for name in ("mixture", "recommended")]
+    scenario = Scenario("arm")
+
+    def start(*entries: Entry) -> dict[str, Any]:
+        setup = {"seeds": 2, "first_seed": 2000, "steps": 120, "fraction": 0.1, "rates": {e.name: e.rate for e in entries}}
+        return load(path, setup)
+
+    results = start(old)
+    assert add(results, scenario, [old])
+    save(path, results)
+    before = results["scenarios"]["arm/0.15"]["mixture"]
+    results = start(old, new)
+    assert not add(results, scenario, [old, new], only=["mixture"]), "it is there"
+    assert add(results, scenario, [old, new])
+    row = results["scenarios"]["arm/0.15"]
+    assert list(row) == ["mixture", "recommended"]
+    assert row["mixture"] == before
+    alone = {"setup": results["setup"], "scenarios": {}}
+    add(alone, scenario, [old, new])
+    np.testing.assert_allclose(alone["scenarios"]["arm/0.15"]["recommended"]["final"], row["recommended"]["final"], atol=0.002)
+    assert not start(dataclasses.replace(old, rate=0.5))["scenarios"]["arm/0.15"], "another rate is another method"

@@ -283,6 +283,26 @@ def test_the_document_holds_what_each_arm_reached(tables: dict[str, Executed], m
     assert cell["arms"]["mixture"]["value"][0] == pytest.approx(np.mean([list(row["values"].values()) for row in rows[4:6]]))
     assert np.array(cell["arms"]["ceiling"]["curve"]).shape == (11, 4)
     assert document["bars"] == []
+    others = [{**row, "job": {**row["job"], "setting": "warm-up"}} for row in rows]
+    both = summarise(others, before=document)["comparisons"]
+    assert [each["setting"] for each in both] == ["transfer", "warm-up"]
+    assert both[0] == cell, "a comparison that has no rows here stays as it was"
+    assert summarise(rows[:6], before={"comparisons": both})["comparisons"][0]["arms"].keys() == {"real", "model", "mixture"}
+
+
+def test_bars_are_judged_from_the_document_whether_its_comparisons_are_new_or_kept() -> None:
+    def row(arm: str, seed: int, value: float) -> dict[str, object]:
+        job = {"setting": "learning", "trainer": "ppo", "arm": arm, "budget": 200 if arm != "ceiling" else 0, "seed": seed}
+        curve = [[0, 0.0, 0.5, 5.0], [10, 10.0, value, 1.0]]
+        return {"job": job, "values": {"a": value}, "curve": curve, "executions": 200, "hit": 0.1, "cpu_s": 1.0}
+
+    reached = {"real": 0.7, "model": 0.6, "mixture": 0.8, "paper": 0.8, "contextual+residual": 0.85, "ceiling": 0.9}
+    rows = [row(arm, seed, value + 0.01 * seed) for arm, value in reached.items() for seed in range(3)]
+    document = summarise(rows)
+    assert [bar["met"] for bar in document["bars"]] == [True, True, True]
+    assert document["comparisons"][0]["from_real"][0] == pytest.approx(0.75)
+    other = [{**each, "job": {**each["job"], "setting": "warm-up"}} for each in rows]  # type: ignore[dict-item]
+    assert summarise(other, before=document)["bars"] == document["bars"]
 
 
 @pytest.mark.parametrize("arguments", [["run", "--arms", "nonsense"], ["run", "--budgets", "31"], ["run", "--seeds", "1"]])
