@@ -111,6 +111,13 @@ def test_a_sandbox_that_died_after_a_hoarder_does_not_end_the_next_run_as_one(ta
     assert (result.exceeded, result.failed, result.stdout) == (None, None, "id,y\n1,2\n\n")
 
 
+def test_a_program_that_ends_over_its_cpu_time_before_anybody_looks_has_exceeded_it(warm: LocalSandbox) -> None:
+    code = "import time\nwhile time.process_time() < 0.31: pass"
+    runs = [warm.run(code, data_dir=None, limits=Limits(wall_s=60, cpu_s=0.3)) for _ in range(6)]
+    assert [(result.exit_code, result.exceeded) for result in runs] == [(None, "cpu")] * 6
+    assert all(result.cpu_s >= 0.3 for result in runs)
+
+
 def test_memory_limit_counts_all_processes_together(warm: LocalSandbox) -> None:
     code = "import os\nfor _ in range(3): os.fork()\nhoard = b'x' * (120 << 20)\nimport time\ntime.sleep(60)"
     result = warm.run(code, data_dir=None, limits=Limits(wall_s=120, memory_mb=300))

@@ -157,7 +157,10 @@ class Watch:
                 pass
         exit_code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
         ends = min(self._limits.cpu_s, _KILLED_FROM * own_cpu_limit())
-        if exit_code == -signal.SIGXCPU or (exit_code == -signal.SIGKILL and self.cpu_s() >= ends):
+        used = self.cpu_s()
+        if exit_code == -signal.SIGXCPU or (exit_code == -signal.SIGKILL and used >= ends):
+            exceeded = "cpu"
+        if exceeded is None and used >= self._cpu_limit_s:  # spent since the last look, or found as the children were waited for
             exceeded = "cpu"
         if self._memory is not None and self._memory.ran_out():
             exceeded = "memory"
