@@ -174,8 +174,9 @@ class AutoResearch(Factored[Progress, AttemptT]):
     def _step(self, observation: Any, state: Progress, seen: Outcome, paid: Payment) -> Step:
         status = np.where(seen.known, seen.status, NO_STATUS)
         numbers = {"validation_score": self._validation_scores(state.task, seen)}
-        standing = self.standing(state)
-        numbers |= {name: np.where(paid.terminated, standing[name], np.nan) for name in ("test_score", "percentile")}
+        if paid.terminated.any():
+            standing = self.standing(state)
+            numbers |= {name: np.where(paid.terminated, standing[name], np.nan) for name in ("test_score", "percentile")}
         return Step(
             observation=observation,
             reward=paid.reward,
@@ -198,9 +199,7 @@ class AutoResearch(Factored[Progress, AttemptT]):
             ``reward``, what they would be paid if they ended here; ``test_score``, NaN without a valid submission; and
             ``percentile``, 0 without one: float64, shape (B,).
         """
-        low, high = VALID_VALUES
-        percentile = np.clip((state.best - low) / (high - low), 0.0, 1.0)
-        return {"reward": state.best, "test_score": state.best_score, "percentile": percentile}
+        return {"reward": state.best, "test_score": state.best_score, "percentile": self._percentiles(state.best)}
 
     def _names(self, context: NDArray[np.int64], status: NDArray[np.int64]) -> dict[str, NDArray[np.object_]]:
         tasks, statuses = np.array(self.contexts, dtype=object), np.array((*self.statuses, ""), dtype=object)
@@ -209,10 +208,21 @@ class AutoResearch(Factored[Progress, AttemptT]):
     def _validation_scores(self, context: NDArray[np.int64], seen: Outcome) -> NDArray[np.float64]:
         """What feedback says of each attempt, in the task's own units: float64, shape (B,), NaN where it says nothing of it."""
         scores = np.full(len(context), np.nan)
-        if self.feedback == "validation":
-            for row in np.flatnonzero(seen.known & (seen.status == rules_of.VALID) & np.isfinite(seen.shown)):
-                scores[row] = self.tasks[context[row]].leaderboard.score_at(rules_of.percentile_of(float(seen.shown[row])))
+        if self.feedback != "validation":
+            return scores
+        told = seen.known & (seen.status == rules_of.VALID) & np.isfinite(seen.shown)
+        percentiles = self._percentiles(seen.shown)
+        for task in np.unique(context[told]):
+            rows = told & (context == task)
+            scores[rows] = self.tasks[task].leaderboard.scores_at(percentiles[rows])
         return scores
+
+    @staticmethod
+    def _percentiles(value: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The shares of the leaderboard that valid submissions of these worths beat: float64, shape (B,)."""
+        low, high = VALID_VALUES
+        share: NDArray[np.float64] = (value - low) / (high - low)
+        return np.minimum(np.maximum(share, 0.0), 1.0)
 
     def _judge(self, context: int, result: ExecutionResult) -> tuple[int, float, float, str, bool, float]:
         """Status, hidden value, shown value, feedback, whether anything is known, and the hidden score."""

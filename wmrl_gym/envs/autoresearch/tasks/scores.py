@@ -175,3 +175,12 @@ class Leaderboard:
         low, high = float(self.goodness[below]), float(self.goodness[min(below + 1, len(self.goodness) - 1)])
         good = low + (place - below) * (high - low)
         return good if self.larger_is_better else -good
+
+    def scores_at(self, percentiles: NDArray[np.float64]) -> NDArray[np.float64]:
+        """:meth:`score_at` for each of some percentiles in [0, 1]: float64, shape (B,).
+
+        >>> Leaderboard.of([0.1, 0.2, 0.4], larger_is_better=False).scores_at(np.array([0.5, 1.0]))
+        array([0.2, 0.1])
+        """
+        good = np.interp(percentiles, np.linspace(0.0, 1.0, len(self.goodness)), self.goodness)
+        return good if self.larger_is_better else -good
