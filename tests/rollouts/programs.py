@@ -40,7 +40,7 @@ def counts(observation: Mapping[str, Any]) -> int:
 
 
 def hangs(observation: Mapping[str, Any]) -> None:
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", f"left by the agent of {os.getppid()}"])
     time.sleep(600)
 
 
