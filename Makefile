@@ -3,7 +3,7 @@
 #   PYTHON      the interpreter that .venv is made with (default: python3)
 #   DEMO_ARGS   arguments of `wmrl demo`, as in: make demo DEMO_ARGS="--seconds 20"
 #   TEST_ARGS   arguments of pytest, as in: make test TEST_ARGS=tests/test_spaces.py
-#   WORKERS     processes that share the tests (default: twice as many as cores, four at most); 0 runs them in one, for a debugger
+#   WORKERS     processes that share the tests (default: one more than cores, four at most); 0 runs them in one, for a debugger
 #   BENCH       the benchmark to run, a module of benchmarks/ (default: speedup), with BENCH_ARGS
 
 # What is imported again and again is compiled once, also where the environment would have it compiled each time.

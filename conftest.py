@@ -65,8 +65,8 @@ BACK_END = re.compile(r"tests/back_ends/test_(?:\w+\.py::\w+\[)?(local[a-z_]*|do
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Twice as many processes as cores, as much is waiting: for sandboxes and servers, and for limits to be reached."""
-    return 2 * len(os.sched_getaffinity(0))
+    """One process more than cores, as much is waiting: for sandboxes and servers, and for limits to be reached."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(optionalhook=True)

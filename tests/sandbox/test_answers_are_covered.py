@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from wmrl_gym.sandbox import Limits, LocalSandbox, SandboxPool, SandboxUnavailable, visible
+from wmrl_gym.sandbox import Limits, LocalSandbox, SandboxPool, SandboxUnavailable, local, visible
 from wmrl_gym.sandbox.visible import Interpreter, covered_paths, hide, visible_paths
+from wmrl_gym.sandbox.worker import Worker
 
 LOOK = """
 import os
@@ -61,6 +64,33 @@ def test_a_task_that_comes_later_is_covered_in_a_warm_sandbox(place: Path, limit
         assert look(sandbox, place, limits, later / "public") == ["[] []", "one public".replace("one", "later")]
         assert look(sandbox, place, limits, None) == ["[] []", ""]
         assert len(sandbox._idle) == 1
+
+
+@pytest.mark.parametrize("kind", ["warm", "cold"])
+def test_a_task_that_was_found_and_is_gone_keeps_no_sandbox_from_starting(kind: str, place: Path, limits: Limits) -> None:
+    task = make_task(place / "lib" / "task")
+    for there in (True, False):
+        if not there:
+            shutil.rmtree(task)
+        with LocalSandbox(packages=place, preimport=(), warm=kind == "warm") as sandbox:
+            assert look(sandbox, place, limits, None) == ["[] []", ""]
+
+
+def test_a_task_that_goes_as_the_sandbox_starts_is_no_obstacle(
+    place: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = make_task(place / "lib" / "task")
+
+    class Late(Worker):
+        """Begins when somebody else has just removed the task."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            shutil.rmtree(task, ignore_errors=True)
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr(local, "Worker", Late)
+    with LocalSandbox(packages=place, preimport=()) as sandbox:
+        assert look(sandbox, place, limits, None) == ["[] []", ""]
 
 
 def test_the_users_folder_and_a_cache_are_covered(place: Path, limits: Limits, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,7 @@ def test_a_worker_keeps_several_data_folders_without_a_restart(warm: LocalSandbo
         (tmp_path / name / "deeper").mkdir(parents=True)
         (tmp_path / name / "deeper" / "file.txt").write_text(name)
     code = "print(open('/data/deeper/file.txt').read())"
+    warm.run("", data_dir=None, limits=limits)  # it is there now
     workers = below(os.getpid(), "bwrap")
     outputs = [warm.run(code, data_dir=tmp_path / name, limits=limits).stdout for name in "abcabccba"]
     assert outputs == [f"{name}\n" for name in "abcabccba"]

@@ -109,7 +109,9 @@ class LocalSandbox:
                     return self._run_once(source, data, limits, covered)
                 except (WorkerLost, WorkerStuck, SandboxUnavailable) as error:
                     self._check_open()
-                    if isinstance(error, SandboxUnavailable) and not self._proven:
+                    gone = not all(map(os.path.isdir, covered))  # meanwhile, so that it could not be covered
+                    covered = self._covered(data)
+                    if isinstance(error, SandboxUnavailable) and not self._proven and not gone:
                         raise
                     reason = str(error)
                     if isinstance(error, WorkerStuck):

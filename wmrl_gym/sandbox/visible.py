@@ -152,7 +152,9 @@ def covered_paths(interpreter: Interpreter, folders: Iterable[str] = ()) -> list
                 f"tasks (or WMRL_HOME) to a folder of their own"
             )
     chosen: list[str] = []
-    for path in sorted({*named, *_holding_answers(shown)}, key=len):
+    # A folder that was found once may be gone: there is nothing to cover then, and nothing to cover it at.
+    found = filter(os.path.isdir, _holding_answers(shown))
+    for path in sorted({*named, *found}, key=len):
         if not any(is_within(path, other) for other in chosen):
             chosen.append(path)
     return chosen
