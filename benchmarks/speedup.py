@@ -151,14 +151,18 @@ def verdicts(runs: list[list[Row]], longer: list[list[Row]]) -> list[Verdict]:
             continue
         mean, error = _mean_error(ours - reward[other])
         title = ARMS[other].title
-        found.append(Verdict(f"WMRL above {title} by 2 standard errors", f"{mean:+.3f} ± {error:.3f}", mean > 2 * error))
+        found.append(Verdict(f"WMRL above {title} by 2 standard errors", f"{mean:+.3f} ± {error:.3f}", bool(mean > 2 * error)))
         ahead = median(ours[:DEMO_SEEDS] - reward[other][:DEMO_SEEDS])
-        found.append(Verdict(f"ahead of {title} in the median of {len(ours[:DEMO_SEEDS])} seeds", f"{ahead:+.3f}", ahead > 0))
+        found.append(
+            Verdict(f"ahead of {title} in the median of {len(ours[:DEMO_SEEDS])} seeds", f"{ahead:+.3f}", bool(ahead > 0))
+        )
     if longer:
         real = np.array([rows[0].reward[0] for rows in longer])
         (mean, error), (there, its) = _mean_error(ours), _mean_error(real)
         bar = f"WMRL at least where real execution is after {LONGER} times the time"
-        found.append(Verdict(bar, f"{mean:.3f} ± {error:.3f} and {there:.3f} ± {its:.3f} ({len(real)} seeds)", mean >= there))
+        found.append(
+            Verdict(bar, f"{mean:.3f} ± {error:.3f} and {there:.3f} ± {its:.3f} ({len(real)} seeds)", bool(mean >= there))
+        )
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ def test_bars_are_met_by_differences_that_are_twice_their_error() -> None:
     assert not said["WMRL above world model alone by 2 standard errors"]
     assert said["ahead of world model alone in the median of 3 seeds"]
     assert said["WMRL at least where real execution is after 10 times the time"]
+    assert len(json.loads(json.dumps([asdict(each) for each in found]))) == len(found)
     missed = verdicts(runs, seeds(real=[0.82, 0.81]))[-1]
     assert not missed.met
     assert missed.found == "0.810 ± 0.006 and 0.815 ± 0.005 (2 seeds)"
