@@ -120,6 +120,31 @@ def folder_made_anew(path: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
+def is_begun(folder: Path, marker: str, *, what: str, differing: Callable[[Any], list[str]], error: type[ValueError]) -> bool:
+    """Whether a folder holds a run already, which goes on there; it is made where it is missing.
+
+    Args:
+        folder: of the run.
+        marker: the file, JSON, that says which run a folder holds.
+        what: the run, in words, such as ``"a comparison"``.
+        differing: names the settings in which the run that the document is of is another one.
+        error: raised where the folder holds something else.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / marker
+    if not path.is_file():
+        if any(each.name != ".lock" for each in folder.iterdir()):
+            raise error(f"{folder} holds other files, and no {what.split()[-1]}: choose another folder with --out")
+        return False
+    names = differing(json.loads(path.read_text(encoding="utf-8")))
+    if names:
+        raise error(
+            f"{folder} holds {what} with other settings ({', '.join(names)}): "
+            "choose another folder with --out, or begin anew with --fresh"
+        )
+    return True
+
+
 @contextlib.contextmanager
 def locked(folder: Path, *, waiting: Callable[[], Any] = lambda: None) -> Iterator[None]:
     """Lock a folder for the block, so that only one process works in it; it is made where it is missing.

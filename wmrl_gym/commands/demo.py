@@ -29,10 +29,8 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, grade, and print the table; returns the exit status."""
-    import shutil
-
     from wmrl_gym.commands import complain, plain_console
-    from wmrl_gym.commands.settings import alone_in
+    from wmrl_gym.commands.settings import alone_in, remove_results
     from wmrl_gym.files import CannotWrite
     from wmrl_gym.sandbox import SandboxUnavailable
     from wmrl_gym.study.config import StudyConfig
@@ -48,10 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.from_scratch and arguments.pretrained:
             raise ValueError("--from-scratch and --pretrained exclude each other: name one of them, or neither")
         config = StudyConfig(**given)
-        if arguments.fresh and arguments.out.exists():
-            if not (arguments.out / MARKER).is_file():
-                raise ValueError(f"{arguments.out} does not look like results of this command: remove it by hand")
-            shutil.rmtree(arguments.out)
+        if arguments.fresh:
+            remove_results(arguments.out, marker=MARKER)
         with alone_in(arguments.out):
             study = Study(config, arguments.out, console=console)
             rows = study.run()

@@ -61,13 +61,11 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate what is missing, and print the table; the exit status is 1 where episodes were lost."""
-    import shutil
-
     import gymnasium as gym
     from rich.console import Console
 
     from wmrl_gym.commands import complain, plain_console
-    from wmrl_gym.commands.settings import alone_in
+    from wmrl_gym.commands.settings import alone_in, remove_results
     from wmrl_gym.evaluation.run import MARKER, Evaluation
     from wmrl_gym.files import CannotWrite
     from wmrl_gym.rollouts import AgentFailed
@@ -79,10 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
         out = arguments.out
         if out is None:
             out = Path("runs/evaluate") / re.sub(r"[^\w.-]+", "-", config.agent.label).strip("-.")[-100:]
-        if arguments.fresh and out.exists():
-            if not (out / MARKER).is_file():
-                raise ValueError(f"{out} does not look like results of this command: remove it by hand")
-            shutil.rmtree(out)
+        if arguments.fresh:
+            remove_results(out, marker=MARKER)
         config.load_tasks()  # before a folder is made
         with alone_in(out):
             results = Evaluation(config, out, manner=manner, console=console).run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,22 @@ def settings_of(given: list[str]) -> dict[str, Any]:
         except (json.JSONDecodeError, RecursionError):
             settings[key] = value
     return settings
+
+
+def remove_results(folder: Path, *, marker: str) -> None:
+    """Remove what a command has written in a folder, so that it begins anew there; nothing where there is no folder.
+
+    Args:
+        folder: it.
+        marker: the file that says that a folder is the command's.
+
+    Raises:
+        ValueError: the folder holds something else.
+    """
+    if folder.exists():
+        if not (folder / marker).is_file():
+            raise ValueError(f"{folder} does not look like results of this command: remove it by hand")
+        shutil.rmtree(folder)
 
 
 @contextlib.contextmanager

@@ -19,8 +19,9 @@ from wmrl_gym.evaluation.config import Caps, EvaluationConfig
 from wmrl_gym.evaluation.medals import awards_medals, medal
 from wmrl_gym.evaluation.summary import Graded, summarize
 from wmrl_gym.evaluation.transcript import Key, Told, Transcript, read
-from wmrl_gym.files import write_json
+from wmrl_gym.files import is_begun, write_json
 from wmrl_gym.rollouts import Budget, Rollout, Rollouts, Start, Turn, groups
+from wmrl_gym.rollouts.contract import KNOWN
 from wmrl_gym.sandbox import Sandbox
 from wmrl_gym.sandbox.pool import SandboxPool
 from wmrl_gym.study.machine import machine
@@ -28,8 +29,6 @@ from wmrl_gym.study.machine import machine
 MARKER = "wmrl-evaluation.json"
 """File that holds an evaluation's settings, and says that a folder is one's."""
 RESULTS = "results.json"
-KNOWN = ("finished", "agent", "timeout")
-"""Endings after which an episode is not run again."""
 _LEAST_LOST = 4
 """Episodes in a row that must be lost, as many as are under way at least, before the rest is not begun."""
 
@@ -73,19 +72,12 @@ class Evaluation:
         self.manner = Manner() if manner is None else manner
         self.tasks = {task.spec.name: task for task in config.load_tasks()}
         wanted = config.identity(list(self.tasks.values()))
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / MARKER
-        if path.is_file():
-            differing = _differing(wanted, json.loads(path.read_text(encoding="utf-8"))["settings"])
-            if differing:
-                raise EvaluationMismatch(
-                    f"{folder} holds an evaluation with other settings ({', '.join(differing)}): "
-                    "choose another folder with --out, or begin anew with --fresh"
-                )
-        elif any(each.name != ".lock" for each in folder.iterdir()):
-            raise EvaluationMismatch(f"{folder} holds other files, and no evaluation: choose another folder with --out")
-        else:
-            write_json(path, {"settings": wanted, "label": config.agent.label, "machine": machine()})
+
+        def differing(found: Any) -> list[str]:
+            return _differing(wanted, found["settings"])
+
+        if not is_begun(folder, MARKER, what="an evaluation", differing=differing, error=EvaluationMismatch):
+            write_json(folder / MARKER, {"settings": wanted, "label": config.agent.label, "machine": machine()})
         seeds = range(config.first_seed, config.first_seed + config.seeds)
         self.starts = groups(self.tasks, seeds)
 

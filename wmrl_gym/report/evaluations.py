@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from wmrl_gym.evaluation.run import KNOWN, results_of
+from wmrl_gym.evaluation.run import results_of
 from wmrl_gym.evaluation.summary import percent
 from wmrl_gym.evaluation.transcript import NAME, read
 from wmrl_gym.report.charts import dots
+from wmrl_gym.rollouts.contract import KNOWN
 
 _LONGEST = 20_000
 """Characters of a text of a turn that are shown."""

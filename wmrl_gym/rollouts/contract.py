@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -12,6 +12,8 @@ import numpy as np
 Ending = Literal["finished", "agent", "timeout", "lost", "capped", "cancelled"]
 """How a rollout ended: by the environment's rules; because the agent failed or took too long, in which case it is worth what it
 had reached; because our side or a server failed, so that nothing is known; because a budget allowed no more; or by request."""
+KNOWN: tuple[Ending, ...] = ("finished", "agent", "timeout")
+"""Endings that say something of the agent."""
 FailureKind = Literal["raised", "nothing", "slow", "died", "too_long", "server"]
 
 
@@ -192,13 +194,4 @@ class Rollout:
     @property
     def known(self) -> bool:
         """Whether it says something of the agent: neither lost nor stopped from outside."""
-        return self.ended in ("finished", "agent", "timeout")
-
-
-def total(counts: Sequence[int | None]) -> int | None:
-    """The sum; None where one of them is not known.
-
-    >>> total([1, 2]), total([1, None])
-    (3, None)
-    """
-    return None if any(each is None for each in counts) else sum(each for each in counts if each is not None)
+        return self.ended in KNOWN

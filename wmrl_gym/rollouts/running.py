@@ -14,7 +14,7 @@ import numpy as np
 
 from wmrl_gym.factored import Factored, Outcome, Step
 from wmrl_gym.rollouts.budget import Budget
-from wmrl_gym.rollouts.contract import Agent, AgentFailed, Ending, Player, Rollout, Said, Start, Turn
+from wmrl_gym.rollouts.contract import KNOWN, Agent, AgentFailed, Ending, Player, Rollout, Said, Start, Turn
 from wmrl_gym.samples import checked_action, sample_at
 from wmrl_gym.threads import Threads
 
@@ -181,7 +181,7 @@ class Rollouts:
             self.budget.settle("executions", most, used=game.close())
             await player.close()
         turns, seconds = tuple(game.turns), time.monotonic() - began
-        reward, standing = game.reached() if ended in ("finished", "agent", "timeout") else (None, {})
+        reward, standing = game.reached() if ended in KNOWN else (None, {})
         return Rollout(start, turns, ended, problem, kind, reward, standing, seconds, game.spent_tokens)
 
     def out_of(self) -> str:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from safetensors.torch import load_file, save_file
 
-from wmrl_gym.files import write_json
+from wmrl_gym.files import is_begun, write_json
 from wmrl_gym.sandbox import Sandbox
 from wmrl_gym.study.config import ARMS, MARKER, StudyConfig
 from wmrl_gym.study.evaluation import Evaluator, GradedEpisode, RememberedDesigns, mean_and_error
@@ -43,21 +43,14 @@ class Study:
         self.memory = folder / "executed.jsonl" if memory is None else memory
         self.folder = folder
         self.console = console
-        folder.mkdir(parents=True, exist_ok=True)
         settings = {arm: asdict(config.settings_of(arm)) for arm in config.arms}
         wanted = json.loads(json.dumps(asdict(config) | {"settings": settings}))
-        path = folder / MARKER
-        if path.is_file():
-            found = json.loads(path.read_text(encoding="utf-8"))
-            differing = sorted(key for key in wanted if wanted[key] != found.get(key))
-            if differing:
-                raise StudyMismatch(
-                    f"{folder} holds a comparison with other settings ({', '.join(differing)}): "
-                    "choose another folder with --out, or begin anew with --fresh"
-                )
-        elif any(each.name != ".lock" for each in folder.iterdir()):
-            raise StudyMismatch(f"{folder} holds other files, and no comparison: choose another folder with --out")
-        write_json(path, wanted)
+
+        def differing(found: Any) -> list[str]:
+            return sorted(key for key in wanted if wanted[key] != found.get(key))
+
+        if not is_begun(folder, MARKER, what="a comparison", differing=differing, error=StudyMismatch):
+            write_json(folder / MARKER, wanted)
 
     def run(self, sandbox: Sandbox | None = None) -> list[Row]:
         """Train and evaluate what is missing, then write ``results.json`` and ``curves.png``.

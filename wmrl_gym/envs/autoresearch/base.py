@@ -199,11 +199,16 @@ class AutoResearch(Factored[Progress, AttemptT]):
             ``reward``, what they would be paid if they ended here; ``test_score``, NaN without a valid submission; and
             ``percentile``, 0 without one: float64, shape (B,).
         """
-        return {"reward": state.best, "test_score": state.best_score, "percentile": self._percentiles(state.best)}
+        return {"reward": state.best, "test_score": state.best_score, "percentile": rules_of.percentiles_of(state.best)}
 
     def _names(self, context: NDArray[np.int64], status: NDArray[np.int64]) -> dict[str, NDArray[np.object_]]:
-        tasks, statuses = np.array(self.contexts, dtype=object), np.array((*self.statuses, ""), dtype=object)
-        return {"task_name": tasks[context], "status_name": statuses[status]}  # NO_STATUS is the last
+        tasks, statuses = self._named
+        return {"task_name": tasks[context], "status_name": statuses[status]}
+
+    @functools.cached_property
+    def _named(self) -> tuple[NDArray[np.object_], NDArray[np.object_]]:
+        """The names of tasks, and of statuses, of which NO_STATUS is the last."""
+        return np.array(self.contexts, dtype=object), np.array((*self.statuses, ""), dtype=object)
 
     def _validation_scores(self, context: NDArray[np.int64], seen: Outcome) -> NDArray[np.float64]:
         """What feedback says of each attempt, in the task's own units: float64, shape (B,), NaN where it says nothing of it."""
@@ -211,18 +216,11 @@ class AutoResearch(Factored[Progress, AttemptT]):
         if self.feedback != "validation":
             return scores
         told = seen.known & (seen.status == rules_of.VALID) & np.isfinite(seen.shown)
-        percentiles = self._percentiles(seen.shown)
+        percentiles = rules_of.percentiles_of(seen.shown)
         for task in np.unique(context[told]):
             rows = told & (context == task)
             scores[rows] = self.tasks[task].leaderboard.scores_at(percentiles[rows])
         return scores
-
-    @staticmethod
-    def _percentiles(value: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The shares of the leaderboard that valid submissions of these worths beat: float64, shape (B,)."""
-        low, high = VALID_VALUES
-        share: NDArray[np.float64] = (value - low) / (high - low)
-        return np.minimum(np.maximum(share, 0.0), 1.0)
 
     def _judge(self, context: int, result: ExecutionResult) -> tuple[int, float, float, str, bool, float]:
         """Status, hidden value, shown value, feedback, whether anything is known, and the hidden score."""

@@ -75,6 +75,13 @@ def percentile_of(value: float) -> float:
     return min(max((value - low) / (high - low), 0.0), 1.0)
 
 
+def percentiles_of(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """:func:`percentile_of` for each of some worths: float64, the same shape; NaN where one is."""
+    low, high = VALID_VALUES
+    share: NDArray[np.float64] = (values - low) / (high - low)
+    return np.minimum(np.maximum(share, 0.0), 1.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """When an episode ends and when it pays.

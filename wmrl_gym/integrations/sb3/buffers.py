@@ -15,7 +15,7 @@ from stable_baselines3.common.type_aliases import DictRolloutBufferSamples, Roll
 from stable_baselines3.common.vec_env import VecEnv
 
 from wmrl_gym.integrations.arrays import known_to_the_end
-from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv, base_of, scales_rewards
+from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv, learnable
 
 Rows = dict[str, Any]
 """Steps out of a buffer: arrays of n rows, observations a dict of such where the space is one."""
@@ -200,9 +200,7 @@ def weighted(venv: VecEnv, *, seed: int = 0, masks: bool = False) -> dict[str, A
         TypeError: another environment, or rewards that VecNormalize scales: its scale would learn from unknown ones.
         DependencyNotInstalled: masks, and there is no sb3-contrib.
     """
-    if scales_rewards(venv):
-        raise TypeError("VecNormalize learns its scale from every reward, unknown ones included: use norm_reward=False")
-    base = base_of(venv)
+    base = learnable(venv)
     of_dicts = isinstance(venv.observation_space, gym.spaces.Dict)
     if masks:
         from wmrl_gym.integrations.sb3 import contrib

@@ -19,7 +19,7 @@ from sb3_contrib.common.maskable.buffers import MaskableDictRolloutBuffer, Maska
 from sb3_contrib.common.recurrent.buffers import RecurrentDictRolloutBuffer, RecurrentRolloutBuffer
 
 from wmrl_gym.integrations.sb3.buffers import WeightedBuffer
-from wmrl_gym.integrations.sb3.vec_env import base_of, scales_rewards
+from wmrl_gym.integrations.sb3.vec_env import learnable
 
 
 class _WithMasks(WeightedBuffer):
@@ -102,8 +102,6 @@ class WeightedRecurrentPPO(RecurrentPPO):
 
     def _setup_model(self) -> None:
         super()._setup_model()
-        if scales_rewards(self.env):
-            raise TypeError("VecNormalize learns its scale from every reward, unknown ones included: use norm_reward=False")
         own: Any = self.rollout_buffer
         dicts = isinstance(own, RecurrentDictRolloutBuffer)
         buffer = WeightedRecurrentDictRolloutBuffer if dicts else WeightedRecurrentRolloutBuffer
@@ -116,5 +114,5 @@ class WeightedRecurrentPPO(RecurrentPPO):
             gamma=own.gamma,
             gae_lambda=own.gae_lambda,
             n_envs=own.n_envs,
-            venv=base_of(self.env),
+            venv=learnable(self.env),
         )

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from wmrl_gym.files import folder_made_anew, writing
 from wmrl_gym.integrations.sb3.buffers import WeightedBuffer
 from wmrl_gym.integrations.sb3.replay import Relabelling
-from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv, base_of
+from wmrl_gym.integrations.sb3.vec_env import GymnasiumVecEnv, base_of, vec_layers
 from wmrl_gym.world_models import WorldModel, load_model
 from wmrl_gym.wrappers import world_model_parts
 from wmrl_gym.wrappers.diagnostics import layers
@@ -152,10 +152,7 @@ def _with_state(venv: GymnasiumVecEnv) -> Iterator[Any]:
 
 
 def _normalisers(venv: Any) -> Iterator[VecNormalize]:
-    while isinstance(venv, VecEnvWrapper):
-        if isinstance(venv, VecNormalize):
-            yield venv
-        venv = venv.venv
+    return (layer for layer in vec_layers(venv) if isinstance(layer, VecNormalize))
 
 
 def _buffer_state(trainer: BaseAlgorithm) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -161,15 +161,21 @@ def to_vec_env(envs: VectorEnv[Any, Any, NDArray[Any]] | gym.Env[Any, Any]) -> G
     return GymnasiumVecEnv(envs)
 
 
+def vec_layers(venv: Any) -> Iterator[Any]:
+    """SB3's own wrappers around an environment, outermost first, and what is below them."""
+    while isinstance(venv, VecEnvWrapper):
+        yield venv
+        venv = venv.venv
+    yield venv
+
+
 def base_of(venv: Any) -> GymnasiumVecEnv:
     """The environment below SB3's own wrappers.
 
     Raises:
         TypeError: it is none that :func:`to_vec_env` made.
     """
-    below = venv
-    while isinstance(below, VecEnvWrapper):
-        below = below.venv
+    *_, below = vec_layers(venv)
     if not isinstance(below, GymnasiumVecEnv):
         raise TypeError(
             f"expected what sb3.to_vec_env(...) makes of an environment, single or vector, got {type(below).__name__}"
@@ -177,13 +183,20 @@ def base_of(venv: Any) -> GymnasiumVecEnv:
     return below
 
 
+def learnable(venv: Any) -> GymnasiumVecEnv:
+    """The environment below SB3's own wrappers, for a buffer that leaves out unknown rewards.
+
+    Raises:
+        TypeError: it is none that :func:`to_vec_env` made, or VecNormalize scales its rewards.
+    """
+    if scales_rewards(venv):
+        raise TypeError("VecNormalize learns its scale from every reward, unknown ones included: use norm_reward=False")
+    return base_of(venv)
+
+
 def scales_rewards(venv: Any) -> bool:
     """Whether one of SB3's wrappers around an environment scales its rewards."""
-    while isinstance(venv, VecEnvWrapper):
-        if isinstance(venv, VecNormalize) and venv.norm_reward:
-            return True
-        venv = venv.venv
-    return False
+    return any(isinstance(layer, VecNormalize) and layer.norm_reward for layer in vec_layers(venv))
 
 
 def _check_spaces(space: gym.Space[Any]) -> None:
